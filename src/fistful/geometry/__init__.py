@@ -1,0 +1,1 @@
+"""Poses, primitives, distances and samples: mathematics that knows neither hands nor objects."""

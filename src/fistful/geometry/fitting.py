@@ -1,0 +1,142 @@
+"""The primitives that come closest to a convex body given by points."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import least_squares
+from scipy.spatial import ConvexHull
+from scipy.spatial.transform import Rotation
+
+from fistful.geometry.primitives import Kind, Primitive, signed_distance
+
+SAMPLES = 400
+MAX_PARTS = 4
+TOLERANCE = 1.5e-3
+"""m, root mean square: what a primitive may be off before the body is cut in two."""
+_SIZES = {Kind.SPHERE: 1, Kind.CAPSULE: 2, Kind.CYLINDER: 2, Kind.BOX: 3}
+
+
+class Fit(NamedTuple):
+    """A primitive and its distance to the surface it stands for: root mean square and maximum, m."""
+
+    primitive: Primitive
+    rms: float
+    max: float
+
+
+def fit_primitives(points: np.ndarray) -> list[Fit]:
+    """One to MAX_PARTS primitives that follow the convex hull of points to about TOLERANCE.
+
+    While the worst part is off by more than TOLERANCE, it is cut in two across its longest axis and both
+    halves are fitted; a cut that brings no gain is the last.
+
+    Args:
+      points: (N, 3) float, m. At least four, not in one plane.
+
+    Raises:
+      ValueError: The points span no volume.
+    """
+    parts = [(points, fit_primitive(points))]
+    while len(parts) < MAX_PARTS:
+        worst = max(range(len(parts)), key=lambda k: parts[k][1].rms)
+        body, fit = parts[worst]
+        if fit.rms <= TOLERANCE:
+            break
+        try:
+            halves = [(half, fit_primitive(half)) for half in _halves(body)]
+        except ValueError:
+            break
+        if max(half.rms for _, half in halves) > 0.9 * fit.rms:
+            break
+        parts[worst : worst + 1] = halves
+    return [fit for _, fit in parts]
+
+
+def _halves(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The two bodies left and right of the plane that cuts a convex hull across its longest axis."""
+    hull = ConvexHull(points)
+    corners = points[hull.vertices]
+    axis = np.linalg.svd(corners - corners.mean(axis=0), full_matrices=False)[2][0]
+    height = points @ axis
+    cut = (height[hull.vertices].min() + height[hull.vertices].max()) / 2
+    edges = np.concatenate([hull.simplices[:, [a, b]] for a, b in ((0, 1), (1, 2), (2, 0))])
+    low, high = height[edges].T
+    crossing = (low < cut) & (high > cut)
+    share = ((cut - low) / np.where(crossing, high - low, 1.0))[crossing, None]
+    first, second = points[edges[crossing]].swapaxes(0, 1)
+    section = first + share * (second - first)
+    inside = height[hull.vertices] <= cut
+    return np.concatenate([corners[inside], section]), np.concatenate([corners[~inside], section])
+
+
+def fit_primitive(points: np.ndarray) -> Fit:
+    """The sphere, capsule, cylinder or box whose surface is nearest to the convex hull of points.
+
+    Each kind is started from the points' principal axes (in every order of axes where the order matters)
+    and refined by least squares on the closed-form distance of samples of the hull's surface.
+
+    Args:
+      points: (N, 3) float, m. At least four, not in one plane.
+
+    Raises:
+      ValueError: The points span no volume.
+    """
+    surface = _hull_samples(points)
+    centre = surface.mean(axis=0)
+    axes = np.linalg.svd(surface - centre, full_matrices=False)[2]
+    axes[2] *= np.sign(np.linalg.det(axes))
+    fits = []
+    for kind in Kind:
+        turns = (0, 1, 2) if kind in (Kind.CAPSULE, Kind.CYLINDER) else (0,)
+        starts = [_start(kind, surface, np.roll(axes, turn, axis=0)) for turn in turns]
+        best = min(starts, key=lambda x: float(np.sum(_residual(x, kind, surface) ** 2)))
+        solved = least_squares(_residual, best, args=(kind, surface), x_scale="jac", max_nfev=60)
+        residual = np.abs(solved.fun)
+        rms = float(np.sqrt(np.mean(residual**2)))
+        fits.append(Fit(_primitive(solved.x, kind), rms, float(residual.max())))
+    return min(fits, key=lambda fit: fit.rms)
+
+
+def _hull_samples(points: np.ndarray) -> np.ndarray:
+    """Points uniform over the surface of the convex hull, always the same for the same input."""
+    try:
+        hull = ConvexHull(points)
+    except Exception as error:
+        raise ValueError("the points span no volume") from error
+    corners = points[hull.simplices]
+    edges = corners[:, 1:] - corners[:, :1]
+    area = np.linalg.norm(np.cross(edges[:, 0], edges[:, 1]), axis=1)
+    rng = np.random.default_rng(0)
+    face = rng.choice(len(area), SAMPLES, p=area / area.sum())
+    u, v = rng.random((2, SAMPLES, 1))
+    flip = u + v > 1
+    u, v = np.where(flip, 1 - u, u), np.where(flip, 1 - v, v)
+    return corners[face, 0] + u * edges[face, 0] + v * edges[face, 1]
+
+
+def _start(kind: Kind, surface: np.ndarray, axes: np.ndarray) -> np.ndarray:
+    """Parameters (centre, rotation vector, log sizes) of the shape that bounds the samples along `axes`."""
+    local = surface @ axes.T
+    low, high = local.min(axis=0), local.max(axis=0)
+    half = (high - low) / 2
+    if kind == Kind.BOX:
+        size = half
+    elif kind == Kind.SPHERE:
+        size = half.mean(keepdims=True)
+    else:
+        radius = half[:2].mean()
+        size = np.array([radius, max(half[2] - (radius if kind == Kind.CAPSULE else 0), 0.1 * radius)])
+    return np.concatenate(
+        [axes.T @ ((low + high) / 2), Rotation.from_matrix(axes.T).as_rotvec(), np.log(size)]
+    )
+
+
+def _primitive(x: np.ndarray, kind: Kind) -> Primitive:
+    size = np.zeros(3)
+    size[: _SIZES[kind]] = np.exp(np.clip(x[6:], -20, 5))
+    return Primitive(kind, size, x[:3], Rotation.from_rotvec(x[3:6]).as_matrix())
+
+
+def _residual(x: np.ndarray, kind: Kind, surface: np.ndarray) -> np.ndarray:
+    shape = _primitive(x, kind)
+    return signed_distance(kind, shape.size, (surface - shape.p_BG) @ shape.R_BG)

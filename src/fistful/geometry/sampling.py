@@ -1,0 +1,27 @@
+"""Points spread over surfaces."""
+
+import numpy as np
+
+
+def farthest_points(points: np.ndarray, count: int, *, first: int = 0) -> np.ndarray:
+    """Indices of `count` points, each the farthest from those before it (FPS).
+
+    Args:
+      points: (N, 3) float. Candidates.
+      count: Number of indices wanted; at most N are returned.
+      first: Index to start from. The result depends on nothing else.
+
+    Returns:
+      (min(count, N),) int. Distinct indices, in order of selection, so every prefix is itself well spread.
+    """
+    count = min(count, len(points))
+    chosen = np.empty(count, dtype=np.int64)
+    squared = np.full(len(points), np.inf)
+    index = first
+    for k in range(count):
+        chosen[k] = index
+        # -1 marks a chosen point, so that coincident points are still returned only once each.
+        squared = np.minimum(squared, np.sum((points - points[index]) ** 2, axis=1))
+        squared[index] = -1.0
+        index = int(np.argmax(squared))
+    return chosen

@@ -1,0 +1,177 @@
+"""What the parts of a hand are for: fingers, contact surfaces, opposition spaces. A small TOML file.
+
+    schema = 1
+    name = "allegro"
+    model = "allegro_right.xml"        # the MJCF beside this file
+    summary = "Wonik Allegro, right"
+
+    [fingers]                          # name = first moving body of the finger
+    index = "index_base"
+
+    [[surface]]                        # contact points: where a body's skin faces a direction
+    name = "index_pad"
+    patches = [{ body = "index_distal", direction = [1, 0, 0], cone_deg = 50 }]
+
+    [[opposition_space]]               # two surfaces that can hold an object between them
+    name = "index-palm"
+    surfaces = ["index_pad", "palm"]
+    joints = ["index_0", "index_1", "index_2", "index_3"]
+
+Mechanics (joints, limits, couplings, torque limits, shapes, open pose) stay in the MJCF.
+"""
+
+import json
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fistful.errors import HandError
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patch:
+    """The part of a body's skin whose outward normal is within a cone.
+
+    Attributes:
+      body: Name of the body.
+      direction: Axis of the cone in the body frame; need not be normalised.
+      cone_deg: Half angle of the cone.
+    """
+
+    body: str
+    direction: tuple[float, float, float]
+    cone_deg: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurfaceDescription:
+    """A named group of patches that acts as one side of a grasp."""
+
+    name: str
+    patches: tuple[Patch, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OppositionSpaceDescription:
+    """Two surfaces that can press on an object from two sides, and the joints that move them.
+
+    Attributes:
+      name: For instance "index-palm".
+      surfaces: Names of the two surfaces.
+      joints: Names of the joints that are spent when the space is used (SeqGrasp's J).
+      span_mm: Diameters of the balls that were verified to fit, smallest and largest; None if not tried.
+    """
+
+    name: str
+    surfaces: tuple[str, str]
+    joints: tuple[str, ...]
+    span_mm: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """All of the file."""
+
+    name: str
+    model: str
+    summary: str
+    fingers: tuple[tuple[str, str], ...]
+    surfaces: tuple[SurfaceDescription, ...]
+    opposition_spaces: tuple[OppositionSpaceDescription, ...]
+
+
+def read_description(path: Path) -> Description:
+    """The description in a TOML file. Reads the file; names are checked against the model later."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise HandError(f"{path.name} is not a TOML file: {error}") from None
+    if data.get("schema") != SCHEMA:
+        raise HandError(
+            f"{path.name} has schema {data.get('schema')!r}; this version reads {SCHEMA}. "
+            "Write the description anew with `fistful hands MODEL --write DIR`"
+        )
+    tables = data | {
+        "surfaces": data.get("surface", []),
+        "opposition_spaces": data.get("opposition_space", []),
+    }
+    try:
+        return parse_description(tables | {"fingers": list(dict(data["fingers"]).items())})
+    except (KeyError, TypeError, ValueError) as error:
+        what = f"misses the entry {error}" if isinstance(error, KeyError) else f"is malformed: {error}"
+        raise HandError(f"{path.name} {what}; see docs/hands.md for the format") from None
+
+
+def parse_description(data: dict[str, Any]) -> Description:
+    """The description in plain dicts and lists, keyed as the dataclasses are (the inverse of asdict)."""
+    surfaces = tuple(
+        SurfaceDescription(name=str(s["name"]), patches=tuple(_parse_patch(p) for p in s["patches"]))
+        for s in data["surfaces"]
+    )
+    spaces = tuple(
+        OppositionSpaceDescription(
+            name=str(s["name"]),
+            surfaces=_pair(s["surfaces"]),
+            joints=tuple(str(j) for j in s["joints"]),
+            span_mm=None if s.get("span_mm") is None else (float(s["span_mm"][0]), float(s["span_mm"][1])),
+        )
+        for s in data["opposition_spaces"]
+    )
+    return Description(
+        name=str(data["name"]),
+        model=str(data["model"]),
+        summary=str(data.get("summary", "")),
+        fingers=tuple((str(name), str(body)) for name, body in data["fingers"]),
+        surfaces=surfaces,
+        opposition_spaces=spaces,
+    )
+
+
+def _parse_patch(data: dict[str, Any]) -> Patch:
+    x, y, z = (float(v) for v in data["direction"])
+    if not np.all(np.isfinite([x, y, z])) or not np.any([x, y, z]):
+        raise ValueError(f"direction {data['direction']} of a patch on {data['body']!r} has no length")
+    cone_deg = float(data.get("cone_deg", 50))
+    if not 0 < cone_deg <= 180:
+        raise ValueError(f"cone_deg {cone_deg:g} of a patch on {data['body']!r} is not in (0, 180]")
+    return Patch(body=str(data["body"]), direction=(x, y, z), cone_deg=cone_deg)
+
+
+def _pair(names: Any) -> tuple[str, str]:
+    first, second = (str(n) for n in names)
+    return first, second
+
+
+def write_description(description: Description, path: Path) -> None:
+    """Write the TOML file, atomically."""
+    quote = json.dumps  # TOML's basic strings are JSON's.
+    lines = [
+        f"schema = {SCHEMA}",
+        f"name = {quote(description.name)}",
+        f"model = {quote(description.model)}",
+        f"summary = {quote(description.summary)}",
+        "",
+        "[fingers]",
+        *(f"{quote(name)} = {quote(body)}" for name, body in description.fingers),
+    ]
+    for surface in description.surfaces:
+        lines += ["", "[[surface]]", f"name = {quote(surface.name)}", "patches = ["]
+        for patch in surface.patches:
+            direction = ", ".join(f"{v:.4g}" for v in patch.direction)
+            cone = f"cone_deg = {patch.cone_deg:g}"
+            lines.append(f"  {{ body = {quote(patch.body)}, direction = [{direction}], {cone} }},")
+        lines.append("]")
+    for space in description.opposition_spaces:
+        lines += ["", "[[opposition_space]]", f"name = {quote(space.name)}"]
+        lines.append(f"surfaces = [{', '.join(map(quote, space.surfaces))}]")
+        lines.append(f"joints = [{', '.join(map(quote, space.joints))}]")
+        if space.span_mm is not None:
+            lines.append(f"span_mm = [{space.span_mm[0]:g}, {space.span_mm[1]:g}]")
+    staged = path.with_suffix(".toml.tmp")
+    staged.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    staged.replace(path)

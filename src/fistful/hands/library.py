@@ -1,0 +1,125 @@
+"""Where hands come from: the built-in ones, a described one (TOML), any MJCF or URDF."""
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from importlib import resources
+from pathlib import Path
+
+import mujoco
+
+from fistful.errors import CacheError, HandError, UnknownNameError
+from fistful.hands.describing import describe
+from fistful.hands.description import Description, parse_description, read_description, write_description
+from fistful.hands.files import check_mjcf_references, read_xml, resolve
+from fistful.hands.hand import Hand, resolve_hand
+from fistful.hands.model import Model
+from fistful.hands.reduction import reduce_model
+from fistful.hands.urdf import Imported, read_urdf
+from fistful.storage import content_key, default_storage
+
+_BUILTIN = resources.files("fistful.hands") / "builtin"
+_DESCRIBER_VERSION = 1
+"""Raise it when `describe` may give another result for the same model: old cache entries are then ignored."""
+
+
+def hand_names() -> tuple[str, ...]:
+    """Names of the built-in hands."""
+    return tuple(sorted(Path(f.name).stem for f in _BUILTIN.iterdir() if f.name.endswith(".toml")))
+
+
+def load_hand(
+    name_or_path: str | Path, *, use_cache: bool = True, progress: Callable[[str], None] = lambda _: None
+) -> Hand:
+    """A built-in hand by name, a described hand (.toml), or any MJCF (.xml) or URDF (.urdf).
+
+    A model without a description is described automatically (describing.py).
+
+    Args:
+      name_or_path: One of `hand_names()`, or a path.
+      use_cache: Whether to keep and reuse automatic descriptions, which take 5-30 s, in the cache folder.
+      progress: Called with a line for every step of an automatic description.
+
+    Raises:
+      HandError: The file is not a usable hand; says why.
+      UnknownNameError: Neither a built-in hand nor a file.
+    """
+    path = Path(name_or_path)
+    if str(name_or_path) in hand_names():
+        with resources.as_file(_BUILTIN) as folder:
+            return _described(folder / f"{name_or_path}.toml")
+    if not path.is_file():
+        if path.is_dir():
+            raise HandError(f"{str(path)!r} is a folder; name the .xml, .urdf or .toml file in it")
+        hint = "`fistful hands` lists the built-in hands; a path to an .xml, .urdf or .toml file works too."
+        raise UnknownNameError("hand", str(name_or_path), hand_names(), hint)
+    kind = path.suffix.lower()
+    if kind == ".toml":
+        return _described(path)
+    if kind not in (".xml", ".mjcf", ".urdf"):
+        raise HandError(f"{path.name} is not a hand file; use .xml (MJCF), .urdf, or .toml (a description)")
+    imported = read_urdf(path) if kind == ".urdf" or read_xml(path).tag == "robot" else _read_mjcf(path)
+    reduced = reduce_model(imported.model, path.stem)
+    model = Model.from_mjcf(reduced.mjcf)
+    description, notes = _describe_cached(model, path.stem, use_cache, progress)
+    return resolve_hand(model, description, (*imported.notes, *reduced.notes, *notes))
+
+
+def save_hand(hand: Hand, folder: Path, name: str | None = None) -> Path:
+    """Write NAME.xml and NAME.toml to a folder, to be edited and loaded again; returns the .toml file."""
+    name = name or hand.name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.xml").write_text(hand.model.mjcf, encoding="utf-8")
+    path = folder / f"{name}.toml"
+    write_description(replace(hand.description, name=name, model=f"{name}.xml"), path)
+    return path
+
+
+def _described(path: Path) -> Hand:
+    description = read_description(path)
+    xml = resolve(description.model, folder=path.resolve().parent, root=path.resolve().parent)
+    read_xml(xml)
+    return resolve_hand(Model.from_mjcf(xml.read_text(encoding="utf-8")), description)
+
+
+def _read_mjcf(path: Path) -> Imported:
+    """Compile an MJCF. If only its pictures are missing (visual meshes, textures), go on without them."""
+    check_mjcf_references(path)
+    try:
+        return Imported(mujoco.MjSpec.from_file(str(path)).compile(), ())
+    except (ValueError, mujoco.FatalError) as error:
+        complaint = " ".join(str(error).split())
+    try:
+        spec = mujoco.MjSpec.from_file(str(path))
+        for geom in [g for g in spec.geoms if not g.contype and not g.conaffinity]:
+            spec.delete(geom)
+        used = {g.meshname for g in spec.geoms}
+        for asset in [
+            *(mesh for mesh in spec.meshes if mesh.name not in used),
+            *spec.materials,
+            *spec.textures,
+        ]:
+            spec.delete(asset)
+        return Imported(spec.compile(), (f"left out visual geometry: {complaint}",))
+    except (ValueError, mujoco.FatalError):
+        raise HandError(f"MuJoCo can not use {path.name}: {complaint}") from None
+
+
+def _describe_cached(
+    model: Model, name: str, use_cache: bool, progress: Callable[[str], None]
+) -> tuple[Description, tuple[str, ...]]:
+    """The automatic description, from the cache if it is there, and notes about the cache."""
+    summary = f"{name}: described automatically"
+    if not use_cache:
+        return describe(model, name, summary, progress), ()
+    storage = default_storage("hands")
+    key = content_key(model.mjcf, name, _DESCRIBER_VERSION)
+    found = storage.load(key)
+    if found.entry is not None:
+        return parse_description(found.entry.metadata), ()
+    description = describe(model, name, summary, progress)
+    notes = [found.problem] if found.problem else []
+    try:
+        storage.store(key, {}, asdict(description))
+    except CacheError as error:
+        notes.append(str(error))
+    return description, tuple(notes)

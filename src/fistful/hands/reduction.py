@@ -1,0 +1,347 @@
+"""Any hand that MuJoCo compiles, reduced to the canonical MJCF: base, moving bodies, primitives.
+
+The base (palm) is the deepest body that all fingers hang from; what is above it (wrist, forearm, arm) is
+left out. Bodies without a joint are merged into the body that carries them. Collision meshes become the
+primitive that fits them best. Whatever is left out or replaced is said in the notes.
+"""
+
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+import mujoco
+import numpy as np
+
+from fistful.errors import HandError
+from fistful.geometry.pose import quaternion_from_rotation
+from fistful.geometry.primitives import Kind
+from fistful.hands.model import HINGE, JOINT_EQUALITY, OPEN_KEYFRAME, SLIDE, compile_mjcf
+from fistful.hands.shapes import as_primitives
+
+DEFAULT_TORQUE_LIMIT = 1.0
+"""N m, for a joint whose file states no force limit (or 0, as some URDFs do)."""
+STRUCTURAL_OVERLAP = 0.95
+"""Two bodies that overlap in this share of random poses overlap by design and are never tested again."""
+
+
+class Reduced(NamedTuple):
+    """Canonical MJCF text and what was changed to get there, one statement each."""
+
+    mjcf: str
+    notes: tuple[str, ...]
+
+
+def reduce_model(m: mujoco.MjModel, name: str) -> Reduced:
+    """The canonical MJCF of a compiled model. No I/O."""
+    notes: list[str] = []
+    palm = _palm(m)
+    carrier = _carriers(m, palm)
+    kept = [b for b in range(m.nbody) if b == palm or (_descends(m, b, palm) and m.body_jntnum[b])]
+    _note_left_out(m, palm, kept, notes)
+    at_rest = mujoco.MjData(m)
+    at_rest.qpos[:] = m.qpos0
+    mujoco.mj_kinematics(m, at_rest)
+
+    root = _skeleton(name)
+    members = {b: [c for c in range(m.nbody) if carrier[c] == b and _descends(m, c, palm)] for b in kept}
+    elements: dict[int, ElementTree.Element] = {}
+    for b in kept:
+        if b == palm:
+            element = ElementTree.SubElement(_section(root, "worldbody"), "body", name=_body_name(m, b))
+        else:
+            parent = carrier[m.body_parentid[b]]
+            pose = _relative_pose(at_rest, parent, b)
+            element = ElementTree.SubElement(elements[parent], "body", name=_body_name(m, b), attrib=pose)
+        elements[b] = element
+        _add_inertial(m, at_rest, element, b, members[b])
+        if b != palm:
+            _add_joints(m, element, b, notes)
+        _add_geoms(m, at_rest, element, b, members[b], notes)
+    _note_unstated_torques(m, kept[1:], notes)
+    kept_joints = {j for b in kept[1:] for j in _joints_of(m, b)}
+    coupled = _add_couplings(m, root, kept_joints, notes)
+    free = [m.joint(j).name for j in sorted(kept_joints - coupled)]
+    for joint in free:
+        ElementTree.SubElement(
+            _section(root, "actuator"), "position", name=joint, joint=joint, inheritrange="1"
+        )
+    contact = _section(root, "contact")
+    for signature in m.exclude_signature:
+        a, b = carrier[int(signature) >> 16], carrier[int(signature) & 0xFFFF]
+        if a in elements and b in elements and a != b:
+            ElementTree.SubElement(contact, "exclude", body1=_body_name(m, a), body2=_body_name(m, b))
+    _exclude_structural_overlaps(root)
+    _add_open_pose(root, notes)
+    ElementTree.indent(root)
+    return Reduced(ElementTree.tostring(root, encoding="unicode") + "\n", tuple(notes))
+
+
+def _skeleton(name: str) -> ElementTree.Element:
+    """An MJCF with our physics settings and nothing in it."""
+    root = ElementTree.Element("mujoco", model=name)
+    add = ElementTree.SubElement
+    add(root, "compiler", angle="radian", autolimits="true")
+    add(root, "option", timestep="0.002", integrator="implicitfast", cone="elliptic", impratio="100")
+    default = add(root, "default")
+    add(default, "joint", damping="0.1", armature="0.0001")
+    contact = {
+        "condim": "4",
+        "friction": "1 0.005 0.0001",
+        "solref": "0.004 1",
+        "solimp": "0.95 0.99 0.001 0.5 2",
+    }
+    add(default, "geom", rgba="0.3 0.32 0.35 1", attrib=contact)
+    add(default, "position", kp="5")
+    for section in ("worldbody", "contact", "equality", "actuator", "keyframe"):
+        add(root, section)
+    return root
+
+
+def _section(root: ElementTree.Element, name: str) -> ElementTree.Element:
+    section = root.find(name)
+    assert section is not None, name
+    return section
+
+
+def _numbers(values: np.ndarray) -> str:
+    """Space-separated, exact enough that a round trip moves nothing by more than a nanometre."""
+    return " ".join(f"{float(np.round(v, 9)) + 0.0:.9g}" for v in np.ravel(values))
+
+
+def _joints_of(m: mujoco.MjModel, body: int) -> range:
+    first = int(m.body_jntadr[body])
+    return range(first, first + int(m.body_jntnum[body]))
+
+
+def _body_name(m: mujoco.MjModel, body: int) -> str:
+    return m.body(body).name or f"body_{body}"
+
+
+def _descends(m: mujoco.MjModel, body: int, ancestor: int) -> bool:
+    return body == ancestor or ancestor in _ancestors(m, body)
+
+
+def _carriers(m: mujoco.MjModel, palm: int = 0) -> list[int]:
+    """For each body, the body with a joint (or the palm, or the world) that it is rigidly fixed to."""
+    carrier = [0] * m.nbody
+    for b in range(1, m.nbody):
+        carrier[b] = b if m.body_jntnum[b] or b == palm else carrier[m.body_parentid[b]]
+    return carrier
+
+
+def _palm(m: mujoco.MjModel) -> int:
+    """The deepest body that all fingers hang from.
+
+    Fingers end in moving bodies that carry shapes and have no moving body with shapes below them. With a
+    single finger there is nothing to branch from, and the body that carries the first joint is taken.
+    """
+    carrier = _carriers(m)
+    moving = {carrier[int(b)] for b in m.geom_bodyid} - {0}
+    above = {b: _ancestors(m, b) for b in moving}
+    tips = [b for b in moving if not any(b in chain for chain in above.values())]
+    if not tips:
+        raise HandError("the model has no joint that moves a shape: it is not a hand")
+    if len(tips) == 1:
+        return next(int(m.body_parentid[b]) for b in [*reversed(above[tips[0]]), *tips] if m.body_jntnum[b])
+    common = set.intersection(*(set(above[t]) for t in tips))
+    return max(common, key=lambda b: len(_ancestors(m, b)))
+
+
+def _ancestors(m: mujoco.MjModel, body: int) -> list[int]:
+    """Parent, grandparent, ..., world."""
+    chain = []
+    while body:
+        body = int(m.body_parentid[body])
+        chain.append(body)
+    return chain
+
+
+def _note_left_out(m: mujoco.MjModel, palm: int, kept: list[int], notes: list[str]) -> None:
+    above = [m.joint(j).name for b in range(m.nbody) if b not in kept or b == palm for j in _joints_of(m, b)]
+    if above:
+        notes.append(f"left out what is above the palm {_body_name(m, palm)!r}: joints {', '.join(above)}")
+
+
+def _relative_pose(d: mujoco.MjData, parent: int, body: int) -> dict[str, str]:
+    R_WP, R_WB = d.xmat[parent].reshape(3, 3), d.xmat[body].reshape(3, 3)
+    p_PB = R_WP.T @ (d.xpos[body] - d.xpos[parent])
+    return {"pos": _numbers(p_PB), "quat": _numbers(quaternion_from_rotation(R_WP.T @ R_WB))}
+
+
+def _add_inertial(
+    m: mujoco.MjModel, d: mujoco.MjData, element: ElementTree.Element, body: int, members: list[int]
+) -> None:
+    """Mass and inertia of a body and all that is fixed to it."""
+    mass = float(sum(m.body_mass[c] for c in members))
+    if mass <= 0:
+        # A hand without stated masses: MuJoCo will derive them from the shapes.
+        return
+    p_WC = sum(m.body_mass[c] * d.xipos[c] for c in members) / mass
+    inertia = np.zeros((3, 3))
+    for c in members:
+        R, r = d.ximat[c].reshape(3, 3), d.xipos[c] - p_WC
+        inertia += R @ np.diag(m.body_inertia[c]) @ R.T
+        inertia += m.body_mass[c] * (r @ r * np.eye(3) - np.outer(r, r))
+    R_WB = d.xmat[body].reshape(3, 3)
+    moments, axes = np.linalg.eigh(R_WB.T @ inertia @ R_WB)
+    axes[:, 2] *= np.sign(np.linalg.det(axes))
+    ElementTree.SubElement(
+        element,
+        "inertial",
+        pos=_numbers(R_WB.T @ (p_WC - d.xpos[body])),
+        quat=_numbers(quaternion_from_rotation(axes)),
+        mass=f"{mass:.9g}",
+        # Real files hold moments that no rigid body has; a floor keeps them positive.
+        diaginertia=" ".join(f"{max(v, 1e-9 * mass + 1e-12):.6g}" for v in moments),
+    )
+
+
+def _add_joints(m: mujoco.MjModel, element: ElementTree.Element, body: int, notes: list[str]) -> None:
+    for j in _joints_of(m, body):
+        name = m.joint(j).name
+        if m.jnt_type[j] not in (HINGE, SLIDE):
+            raise HandError(
+                f"joint {name!r} is a ball or free joint; a finger's joints are hinges and slides"
+            )
+        slide = m.jnt_type[j] == SLIDE
+        if m.jnt_limited[j]:
+            limits = m.jnt_range[j]
+        else:
+            limits = np.array([-0.1, 0.1]) if slide else np.array([-np.pi, np.pi])
+            notes.append(f"joint {name!r} has no limits: took [{limits[0]:.3g}, {limits[1]:.3g}]")
+        torque = _stated_torque_limit(m, j) or DEFAULT_TORQUE_LIMIT
+        attributes = {
+            "pos": _numbers(m.jnt_pos[j]),
+            "axis": _numbers(m.jnt_axis[j]),
+            "range": _numbers(limits),
+        }
+        if m.qpos0[m.jnt_qposadr[j]]:
+            attributes["ref"] = _numbers(m.qpos0[m.jnt_qposadr[j]])
+        if slide:
+            attributes["type"] = "slide"
+        attributes["actuatorfrcrange"] = f"{-torque:g} {torque:g}"
+        ElementTree.SubElement(element, "joint", name=name, attrib=attributes)
+
+
+def _note_unstated_torques(m: mujoco.MjModel, bodies: list[int], notes: list[str]) -> None:
+    names = [m.joint(j).name for b in bodies for j in _joints_of(m, b) if _stated_torque_limit(m, j) is None]
+    if names:
+        notes.append(f"no force limit stated for {', '.join(names)}: took {DEFAULT_TORQUE_LIMIT:g} N m (N)")
+
+
+def _stated_torque_limit(m: mujoco.MjModel, joint: int) -> float | None:
+    """The force limit the file gives for a joint, directly, by its actuator, or by its tendon's actuator."""
+    candidates = [m.jnt_actfrcrange[joint, 1]] if m.jnt_actfrclimited[joint] else []
+    for a in range(m.nu):
+        target = int(m.actuator_trnid[a, 0])
+        if m.actuator_trntype[a] == int(mujoco.mjtTrn.mjTRN_TENDON):
+            wrap = range(m.tendon_adr[target], m.tendon_adr[target] + m.tendon_num[target])
+            drives = any(
+                m.wrap_type[w] == int(mujoco.mjtWrap.mjWRAP_JOINT) and m.wrap_objid[w] == joint for w in wrap
+            )
+        else:
+            drives = m.actuator_trntype[a] == int(mujoco.mjtTrn.mjTRN_JOINT) and target == joint
+        if drives and m.actuator_forcelimited[a]:
+            candidates.append(m.actuator_forcerange[a, 1])
+    positive = [float(c) for c in candidates if c > 0]
+    return min(positive) if positive else None
+
+
+def _add_geoms(
+    m: mujoco.MjModel,
+    d: mujoco.MjData,
+    element: ElementTree.Element,
+    body: int,
+    members: list[int],
+    notes: list[str],
+) -> None:
+    """The collision shapes of a body, meshes and ellipsoids replaced by the primitive that fits best."""
+    R_WB, p_WB = d.xmat[body].reshape(3, 3), d.xpos[body]
+    collide = (m.geom_contype != 0) | (m.geom_conaffinity != 0)
+    if not np.any(collide):
+        collide[:] = True
+    count = 0
+    for g in np.flatnonzero(np.isin(m.geom_bodyid, members) & collide):
+        R_BG = R_WB.T @ d.geom_xmat[g].reshape(3, 3)
+        p_BG = R_WB.T @ (d.geom_xpos[g] - p_WB)
+        label = m.geom(int(g)).name or f"{_body_name(m, body)}_{count}"
+        shapes = as_primitives(m, int(g), label, notes)
+        count += bool(shapes)
+        for k, shape in enumerate(shapes):
+            used = {Kind.SPHERE: 1, Kind.CAPSULE: 2, Kind.CYLINDER: 2, Kind.BOX: 3}[shape.kind]
+            ElementTree.SubElement(
+                element,
+                "geom",
+                name=label if len(shapes) == 1 else f"{label}_part{k}",
+                type=shape.kind.name.lower(),
+                size=_numbers(shape.size[:used]),
+                pos=_numbers(p_BG + R_BG @ shape.p_BG),
+                quat=_numbers(quaternion_from_rotation(R_BG @ shape.R_BG)),
+            )
+
+
+def _add_couplings(
+    m: mujoco.MjModel, root: ElementTree.Element, kept_joints: set[int], notes: list[str]
+) -> set[int]:
+    """Copy linear joint couplings; returns the joints that are driven by others."""
+    coupled: set[int] = set()
+    for e in range(m.neq):
+        a, b = int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
+        if m.eq_type[e] != JOINT_EQUALITY:
+            raise HandError(
+                f"equality constraint {m.eq(e).name or e!r} closes a linkage; fistful needs an open tree: "
+                "replace the linkage by coupled joints (URDF mimic, or an MJCF joint equality)"
+            )
+        if a not in kept_joints or b not in kept_joints:
+            continue
+        polynomial = m.eq_data[e, :5]
+        if np.any(polynomial[2:]):
+            notes.append(f"coupling of {m.joint(a).name!r} is not linear: only its linear part is kept")
+        coupled.add(a)
+        ElementTree.SubElement(
+            _section(root, "equality"),
+            "joint",
+            joint1=m.joint(a).name,
+            joint2=m.joint(b).name,
+            polycoef=f"{_numbers(polynomial[:2])} 0 0 0",
+        )
+    return coupled
+
+
+def _exclude_structural_overlaps(root: ElementTree.Element) -> None:
+    """Exclude pairs of bodies that overlap in (nearly) every pose: they are built into each other."""
+    m = compile_mjcf(ElementTree.tostring(root, encoding="unicode"))
+    d = mujoco.MjData(m)
+    rng = np.random.default_rng(0)
+    samples = 200
+    hits: dict[tuple[int, int], int] = {}
+    for _ in range(samples):
+        d.qpos[:] = rng.uniform(m.jnt_range[:, 0], m.jnt_range[:, 1])
+        mujoco.mj_kinematics(m, d)
+        mujoco.mj_collision(m, d)
+        overlaps = (contact.geom for contact in d.contact if contact.dist < -1e-4)
+        for a, b in {tuple(sorted(m.geom_bodyid[geoms].tolist())) for geoms in overlaps}:
+            hits[a, b] = hits.get((a, b), 0) + 1
+    for (a, b), count in sorted(hits.items()):
+        if count >= STRUCTURAL_OVERLAP * samples:
+            ElementTree.SubElement(
+                _section(root, "contact"), "exclude", body1=m.body(a).name, body2=m.body(b).name
+            )
+
+
+def _add_open_pose(root: ElementTree.Element, notes: list[str]) -> None:
+    """The zero pose within limits or, if fingers overlap there, the first free one towards mid-range."""
+    m = compile_mjcf(ElementTree.tostring(root, encoding="unicode"))
+    d = mujoco.MjData(m)
+    zero = np.clip(np.zeros(m.njnt), m.jnt_range[:, 0], m.jnt_range[:, 1])
+    middle = m.jnt_range.mean(axis=1)
+    pose = zero
+    for share in np.linspace(0, 1, 11):
+        d.qpos[:] = (1 - share) * zero + share * middle
+        mujoco.mj_kinematics(m, d)
+        mujoco.mj_collision(m, d)
+        if not any(contact.dist < -1e-4 for contact in d.contact):
+            pose = d.qpos.copy()
+            break
+    else:
+        notes.append("no open pose free of self-collision was found between zero and mid-range: took zero")
+    ElementTree.SubElement(_section(root, "keyframe"), "key", name=OPEN_KEYFRAME, qpos=_numbers(pose))
