@@ -97,7 +97,7 @@ def resolve_hand(model: Model, description: Description, notes: tuple[str, ...] 
         candidates = contact_candidates(model, skin, entry.patches)
         if not len(candidates.body):
             raise HandError(
-                f"surface {entry.name!r} of {description.name!r} is empty: no outer surface faces its patches' "
+                f"surface {entry.name!r} of {description.name!r} is empty: no skin faces its patches' "
                 "directions; widen cone_deg or turn the direction"
             )
         surfaces[entry.name] = Surface(name=entry.name, candidates=candidates)

@@ -1,0 +1,346 @@
+"""The command line: parse, call, print. Standard output is data, standard error is talk."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from fistful import __version__
+from fistful.errors import FistfulError
+from fistful.objects import Units
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from fistful.hands import Hand
+    from fistful.objects import Object
+
+Positional = tyro.conf.Positional
+PICTURES = Path("runs")
+_talk = Console(stderr=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hands:
+    """List the built-in hands, or show one: joints, opposition spaces and a picture.
+
+    A path to an MJCF (.xml) or URDF (.urdf) works like a name: contact surfaces and opposition spaces are
+    found from its geometry (5-30 s the first time, then cached).
+    """
+
+    name: Positional[str | None] = None
+    """Built-in hand, or path to .xml, .urdf or .toml. Without it, all built-in hands are listed."""
+    write: Path | None = None
+    """Folder to write the hand to, as NAME.xml and NAME.toml, to be edited and loaded again."""
+    picture: Path | None = None
+    """File for the picture (.png). Default: runs/hands/NAME.png."""
+    no_picture: bool = False
+    """Draw no picture."""
+    json: bool = False
+    """Print one JSON document instead of tables."""
+
+    def run(self) -> None:
+        """Print to standard output; write the picture and the files asked for."""
+        from fistful.hands import hand_names, load_hand, save_hand
+
+        if self.name is None:
+            hands = [load_hand(name) for name in hand_names()]
+            if self.json:
+                _print_json([_hand_record(hand) for hand in hands])
+            else:
+                _print_hand_list(hands)
+            return
+        with _steps(f"describing {self.name}") as step:
+            hand = load_hand(self.name, progress=step)
+        written = None if self.write is None else save_hand(hand, self.write)
+        path = None
+        if not self.no_picture:
+            from fistful.view.picture import hand_sheet
+
+            path = self.picture or PICTURES / "hands" / f"{hand.name}.png"
+            with _steps(f"drawing {hand.name}"):
+                sheet = hand_sheet(hand)
+            _save_picture(sheet, path)
+        if self.json:
+            _print_json(_hand_record(hand) | {"picture": path, "written": written})
+        else:
+            _print_hand(hand)
+            _say_where("description", written)
+            _say_where("picture", path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objects:
+    """List the built-in objects, or make meshes ready and say what was found and mended.
+
+    Any mesh file that trimesh reads works like a name. Results are cached by content.
+    """
+
+    names: Positional[tuple[str, ...]] = ()
+    """Built-in objects, or paths to meshes. Without any, all built-in objects are listed."""
+    units: Units = "auto"
+    """Unit of the files' coordinates; auto takes metres or millimetres where that is unambiguous."""
+    rescale: bool = False
+    """Scale the longest side into 0.06-0.10 m, as the SeqGrasp paper does."""
+    picture: Path | None = None
+    """File for a picture (.png). Default: runs/objects.png."""
+    no_picture: bool = False
+    """Draw no picture."""
+    json: bool = False
+    """Print one JSON document instead of a table."""
+
+    def run(self) -> None:
+        """Print to standard output; write the picture. A bad mesh does not stop the others."""
+        from fistful.objects import load_object, object_names
+
+        ready: list[Object] = []
+        records: list[dict[str, Any]] = []
+        failed = 0
+        names = self.names or object_names()
+        with _steps("preparing") as step:
+            for k, name in enumerate(names):
+                step(f"{name} ({k + 1} of {len(names)})")
+                start = time.process_time()
+                try:
+                    item = load_object(name, units=self.units, rescale=self.rescale)
+                except FistfulError as error:
+                    failed += 1
+                    records.append({"name": name, "error": str(error)})
+                    _talk.print(
+                        f"fistful: {error}", style="red", highlight=False, markup=False, soft_wrap=True
+                    )
+                    continue
+                ready.append(item)
+                records.append(_object_record(item, time.process_time() - start))
+        path = None
+        if ready and not self.no_picture:
+            from fistful.view.picture import object_sheet
+
+            path = self.picture or PICTURES / "objects.png"
+            with _steps("drawing"):
+                sheet = object_sheet(ready)
+            _save_picture(sheet, path)
+        if self.json:
+            _print_json({"objects": records, "picture": path})
+        else:
+            _print_objects(ready, records)
+            _say_where("picture", path)
+        if failed:
+            raise SystemExit(2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doctor:
+    """Check this machine: versions, cache folder, compiled kernels, rendering."""
+
+    json: bool = False
+    """Print one JSON document."""
+
+    def run(self) -> None:
+        """Print one line a check; exit code 1 if any of them fails."""
+        from fistful.doctor import checks
+
+        results = [check() for check in checks()]
+        if self.json:
+            _print_json([{"check": r.name, "ok": r.ok, "detail": r.detail} for r in results])
+        else:
+            for result in results:
+                print(f"{'ok  ' if result.ok else 'FAIL'}  {result.name}: {result.detail}")
+        if not all(result.ok for result in results):
+            raise SystemExit(1)
+
+
+Command = (
+    Annotated[Hands, tyro.conf.subcommand("hands")]
+    | Annotated[Objects, tyro.conf.subcommand("objects")]
+    | Annotated[Doctor, tyro.conf.subcommand("doctor")]
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point. Exit code 2 and one line on standard error for anything the user can mend."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments == ["--version"]:
+        print(__version__)
+        return
+    try:
+        command = tyro.cli(
+            Command,  # pyright: ignore[reportArgumentType]
+            prog="fistful",
+            description="A robot hand picks up several objects one after the other and holds them all.",
+            args=arguments,
+            config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagConversionOff),
+        )
+        command.run()
+    except FistfulError as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        _talk.print("\nfistful: interrupted; what was finished is kept in the cache")
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        # The reader (head, less) has gone; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+
+
+def _fail(message: str) -> None:
+    _talk.print(f"fistful: {message}", style="red", highlight=False, markup=False, soft_wrap=True)
+    raise SystemExit(2) from None
+
+
+@contextmanager
+def _steps(title: str) -> Iterator[Callable[[str], None]]:
+    """A spinner with the current step on a terminal; otherwise a line every few seconds."""
+    if _talk.is_terminal:
+        with _talk.status(title) as status:
+            yield lambda text: status.update(f"{title}: {text}")
+        return
+    last = time.monotonic()
+
+    def line(text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last > 5:
+            last = time.monotonic()
+            _talk.print(f"{title}: {text}", highlight=False, soft_wrap=True)
+
+    yield line
+
+
+def _save_picture(picture: "Image", path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix.lower() != ".png":
+        raise FistfulError(f"pictures are .png files; {path.name!r} is not")
+    staged = path.with_suffix(".tmp.png")
+    picture.save(staged)
+    staged.replace(path)
+
+
+def _say_where(what: str, path: Path | None) -> None:
+    if path is not None:
+        _talk.print(f"{what}: {path}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _print_json(document: Any) -> None:
+    print(json.dumps(document, indent=2, default=str))
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        name, _, align = column.partition(">")
+        table.add_column(name, justify="right" if align else "left", overflow="fold")
+    return table
+
+
+def _show(table: Table) -> None:
+    # Piped output is for tools: no wrapping to a terminal width that is not there.
+    width = None if sys.stdout.isatty() else 200
+    Console(width=width, highlight=False, markup=False).print(table)
+
+
+def _print_hand_list(hands: "Sequence[Hand]") -> None:
+    table = _table("hand", "joints>>", "fingers>>", "spaces>>", "about")
+    for hand in hands:
+        counts = (len(hand.joints), len(hand.fingers), len(hand.opposition_spaces))
+        table.add_row(hand.name, *map(str, counts), hand.summary)
+    _show(table)
+
+
+def _print_hand(hand: "Hand") -> None:
+    model = hand.model
+    print(f"{hand.name}: {hand.summary}\n")
+    table = _table("joint", "lower>>", "upper>>", "open>>", "limit N m>>", "finger")
+    for k, joint in enumerate(model.joints):
+        finger = ", ".join(f.name for f in hand.fingers if f.joint_mask[k])
+        numbers = (model.lower[k], model.upper[k], model.open_pose[k], model.torque_limit[k])
+        table.add_row(joint, *(f"{v:.3f}" for v in numbers), finger)
+    _show(table)
+    print()
+    table = _table("opposition space", "surfaces", "balls mm>>", "joints")
+    for entry in hand.description.opposition_spaces:
+        span = "" if entry.span_mm is None else f"{entry.span_mm[0]:g}-{entry.span_mm[1]:g}"
+        table.add_row(entry.name, " - ".join(entry.surfaces), span, " ".join(entry.joints))
+    _show(table)
+    coupled = [joint for joint in model.all_joints if joint not in model.joints]
+    if coupled:
+        print(f"\ncoupled joints: {', '.join(coupled)}")
+    for note in hand.notes:
+        _talk.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _hand_record(hand: "Hand") -> dict[str, Any]:
+    model = hand.model
+    return {
+        "name": hand.name,
+        "summary": hand.summary,
+        "joints": [
+            {
+                "name": joint,
+                "lower": float(model.lower[k]),
+                "upper": float(model.upper[k]),
+                "open": float(model.open_pose[k]),
+                "torque_limit": float(model.torque_limit[k]),
+            }
+            for k, joint in enumerate(model.joints)
+        ],
+        "fingers": [finger.name for finger in hand.fingers],
+        "surfaces": {s.name: len(s.candidates.body) for s in hand.surfaces},
+        "opposition_spaces": [
+            {"name": s.name, "surfaces": s.surfaces, "joints": s.joints, "span_mm": s.span_mm}
+            for s in hand.description.opposition_spaces
+        ],
+        "notes": hand.notes,
+    }
+
+
+def _print_objects(ready: "Sequence[Object]", records: Sequence[dict[str, Any]]) -> None:
+    table = _table(
+        "object", "size mm>>", "cm3>>", "faces>>", "bodies>>", "grid mm>>", "SDF error mm>>", "CPU s>>"
+    )
+    seconds = {r["name"]: r.get("cpu_s", 0.0) for r in records}
+    for item in ready:
+        report = item.report
+        table.add_row(
+            item.name,
+            " x ".join(f"{1e3 * e:.0f}" for e in report.extents_m),
+            f"{1e6 * report.volume_m3:.0f}",
+            f"{report.faces:,}",
+            str(report.bodies),
+            f"{1e3 * item.sdf.spacing:.2f}",
+            f"{item.sdf_error.mean_mm:.3f} / {item.sdf_error.max_mm:.2f}",
+            f"{seconds[item.name]:.2f}",
+        )
+    if ready:
+        _show(table)
+    for item in ready:
+        for kind, lines in (("found", item.report.found), ("mended", item.report.mended)):
+            for line in lines:
+                print(f"{item.name}: {kind}: {line}")
+
+
+def _object_record(item: "Object", cpu_s: float) -> dict[str, Any]:
+    mass = item.mass_properties
+    return {
+        "name": item.name,
+        "report": item.report.to_dict(),
+        "scale": item.scale,
+        "sdf": {"shape": item.sdf.values.shape, "spacing_mm": 1e3 * item.sdf.spacing},
+        "sdf_error_mm": {"mean": item.sdf_error.mean_mm, "max": item.sdf_error.max_mm},
+        "volume_m3": mass.volume_m3,
+        "com_O": mass.com_O.tolist(),
+        "cpu_s": round(cpu_s, 3),
+    }
+
+
+if __name__ == "__main__":
+    main()
