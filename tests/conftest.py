@@ -1,6 +1,7 @@
 """Where the shared assets are, and a cache folder of the tests' own."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,21 @@ def assets() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no shared assets in {folder.name!r} beside the project; set FISTFUL_ASSETS")
     return folder
+
+
+@pytest.fixture
+def figure(record_property) -> Callable[[str, float, str], None]:
+    """Report a measured figure: the run's last lines list them, so that the README quotes what a command made."""
+    return lambda name, value, unit="": record_property(FIGURE + name, f"{value:.4g} {unit}".strip())
+
+
+FIGURE = "figure: "
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    reports = [r for outcome in ("passed", "failed") for r in terminalreporter.stats.get(outcome, [])]
+    lines = [(k.removeprefix(FIGURE), v) for r in reports for k, v in r.user_properties if k.startswith(FIGURE)]
+    if lines:
+        terminalreporter.section("figures measured by the tests")
+        for name, value in sorted(lines):
+            terminalreporter.write_line(f"{name}: {value}")

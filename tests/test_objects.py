@@ -23,7 +23,7 @@ SMALL = 20_000  # Voxels; enough wherever the accuracy of the field is not the s
 HERE = Path(__file__).resolve().parent
 ASSETS = Path(os.environ.get("FISTFUL_ASSETS", HERE.parent.parent / "shared" / "assets")) / "objects"
 MESHES = sorted(ASSETS.glob("*.obj"))
-# Thin shells, the longest, the smallest and some that cross themselves; the benchmark measures all of them.
+# Thin shells and the largest; the benchmark measures all of them.
 HARD = (
     "ycb_bowl",
     "ycb_hammer",
@@ -295,8 +295,9 @@ def near_surface(thing: Object, count: int) -> np.ndarray:
 
 
 @needs_assets
-@pytest.mark.parametrize("rescale", [False, True])
-@pytest.mark.parametrize("name", HARD)
+@pytest.mark.parametrize(
+    ("name", "rescale"), [*((name, False) for name in HARD), (HARD[0], True), (HARD[-1], True)]
+)
 def test_distance_field_of_real_objects_is_accurate(name, rescale):
     """Bars of the project: mean < 0.3 mm and max < 1.5 mm near the surface, at default resolution."""
     thing = load_object(ASSETS / f"{name}.obj", rescale=rescale)

@@ -54,15 +54,15 @@ def bumpy(seed: int) -> trimesh.Trimesh:
     return mesh
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=8, deadline=None, derandomize=True)
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 3.0, -50.0]), st.sampled_from([1e-3, 1.0, 1e3]))
 def test_signed_distance_agrees_with_brute_force(seed, offset, scale):
     mesh = bumpy(seed)
     mesh.apply_translation([offset, -offset, offset])
     mesh.apply_scale(scale)
-    points = np.random.default_rng(seed).uniform(
-        *(mesh.bounds * 1.0 + [[-0.02 * scale], [0.02 * scale]]), (30, 3)
-    )
+    around = np.random.default_rng(seed).uniform(*(mesh.bounds + [[-0.02 * scale], [0.02 * scale]]), (20, 3))
+    middle = scale * np.array([offset, -offset, offset])
+    points = np.concatenate([around, middle + 0.3 * (mesh.vertices[:10] - middle)])
     values, gradients = signed_distance(mesh.vertices, mesh.faces, points)
     expected, closest = brute_force(mesh.vertices, mesh.faces, points)
     assert (expected < 0).any()
@@ -170,7 +170,7 @@ def test_query_keeps_shape_and_marks_bad_points():
     assert np.isfinite(values[1])
 
 
-@pytest.mark.parametrize("voxels", [100_000, 250_000])
+@pytest.mark.parametrize("voxels", [250_000, 400_000])
 def test_spacing_spends_the_budget(voxels):
     """A slender object gets a finer grid than a cube of the same length."""
     slender = trimesh.creation.box((0.08, 0.01, 0.01))

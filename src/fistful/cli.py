@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from fistful.hands import Hand
     from fistful.objects import Object
 
-Positional = tyro.conf.Positional
 PICTURES = Path("runs")
 _talk = Console(stderr=True)
 
@@ -37,11 +36,11 @@ class Hands:
     found from its geometry (5-30 s the first time, then cached).
     """
 
-    name: Positional[str | None] = None
+    name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[HAND]")] = None
     """Built-in hand, or path to .xml, .urdf or .toml. Without it, all built-in hands are listed."""
-    write: Path | None = None
+    write: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Folder to write the hand to, as NAME.xml and NAME.toml, to be edited and loaded again."""
-    picture: Path | None = None
+    picture: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """File for the picture (.png). Default: runs/hands/NAME.png."""
     no_picture: bool = False
     """Draw no picture."""
@@ -85,13 +84,13 @@ class Objects:
     Any mesh file that trimesh reads works like a name. Results are cached by content.
     """
 
-    names: Positional[tuple[str, ...]] = ()
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[OBJECT ...]")] = ()
     """Built-in objects, or paths to meshes. Without any, all built-in objects are listed."""
     units: Units = "auto"
     """Unit of the files' coordinates; auto takes metres or millimetres where that is unambiguous."""
     rescale: bool = False
     """Scale the longest side into 0.06-0.10 m, as the SeqGrasp paper does."""
-    picture: Path | None = None
+    picture: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """File for a picture (.png). Default: runs/objects.png."""
     no_picture: bool = False
     """Draw no picture."""
@@ -178,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             prog="fistful",
             description="A robot hand picks up several objects one after the other and holds them all.",
             args=arguments,
-            config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagConversionOff),
+            config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff),
         )
         command.run()
     except FistfulError as error:

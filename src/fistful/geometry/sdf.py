@@ -8,7 +8,7 @@ DEFAULT_VOXELS = 400_000
 DEFAULT_PADDING = 0.010
 # The error between nodes is about half a spacing at thin shells and sharp edges. Above this spacing (m) a
 # large object may spend up to twice the voxels it was given.
-_COARSE = 0.0022
+_COARSE = 0.0019
 _MIN_NODES = 8
 
 
@@ -91,7 +91,7 @@ def build_sdf(
     Args:
       vertices: (V, 3) float, m.
       faces: (F, 3) int, a closed surface, counter-clockwise seen from outside.
-      voxels: Number of nodes to spend. A large object may take up to twice as many to keep h under 2.2 mm.
+      voxels: Number of nodes to spend. A large object may take up to twice as many to keep h under 1.9 mm.
       padding: Space around the mesh that the grid covers, m. At least one spacing is used.
     """
     # Warp takes a third of a second to import; whoever only reads a grid does not need it.

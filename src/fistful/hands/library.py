@@ -10,9 +10,9 @@ import mujoco
 from fistful.errors import CacheError, HandError, UnknownNameError
 from fistful.hands.describing import describe
 from fistful.hands.description import Description, parse_description, read_description, write_description
-from fistful.hands.files import check_mjcf_references, read_xml, resolve
+from fistful.hands.files import check_mjcf, read_self_contained_mjcf, read_xml, resolve
 from fistful.hands.hand import Hand, resolve_hand
-from fistful.hands.model import Model
+from fistful.hands.model import MUJOCO_ERRORS, Model, one_line
 from fistful.hands.reduction import reduce_model
 from fistful.hands.urdf import Imported, read_urdf
 from fistful.storage import content_key, default_storage
@@ -77,19 +77,20 @@ def save_hand(hand: Hand, folder: Path, name: str | None = None) -> Path:
 def _described(path: Path) -> Hand:
     description = read_description(path)
     xml = resolve(description.model, folder=path.resolve().parent, root=path.resolve().parent)
-    read_xml(xml)
-    return resolve_hand(Model.from_mjcf(xml.read_text(encoding="utf-8")), description)
+    return resolve_hand(Model.from_mjcf(read_self_contained_mjcf(xml)), description)
 
 
 def _read_mjcf(path: Path) -> Imported:
     """Compile an MJCF. If only its pictures are missing (visual meshes, textures), go on without them."""
-    check_mjcf_references(path)
+    check_mjcf(path)
+    # With a relative path MuJoCo does not find what an included file includes.
+    file = str(path.resolve())
     try:
-        return Imported(mujoco.MjSpec.from_file(str(path)).compile(), ())
-    except (ValueError, mujoco.FatalError) as error:
-        complaint = " ".join(str(error).split())
+        return Imported(mujoco.MjSpec.from_file(file).compile(), ())
+    except MUJOCO_ERRORS as error:
+        complaint = one_line(error)
     try:
-        spec = mujoco.MjSpec.from_file(str(path))
+        spec = mujoco.MjSpec.from_file(file)
         for geom in [g for g in spec.geoms if not g.contype and not g.conaffinity]:
             spec.delete(geom)
         used = {g.meshname for g in spec.geoms}
@@ -100,7 +101,7 @@ def _read_mjcf(path: Path) -> Imported:
         ]:
             spec.delete(asset)
         return Imported(spec.compile(), (f"left out visual geometry: {complaint}",))
-    except (ValueError, mujoco.FatalError):
+    except MUJOCO_ERRORS:
         raise HandError(f"MuJoCo can not use {path.name}: {complaint}") from None
 
 

@@ -15,6 +15,8 @@ OPEN_KEYFRAME = "open"
 # MuJoCo's enums do not compare equal to the integers in its arrays.
 HINGE, SLIDE = int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE)
 JOINT_EQUALITY = int(mujoco.mjtEq.mjEQ_JOINT)
+MUJOCO_ERRORS = (ValueError, RuntimeError, MemoryError, mujoco.FatalError)
+"""What its parser and compiler raise; RuntimeError stands for any exception inside, such as a lack of memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,8 +177,13 @@ def compile_mjcf(text: str) -> mujoco.MjModel:
     """Compile MJCF text; MuJoCo's complaint becomes a one-line HandError. No I/O."""
     try:
         return mujoco.MjSpec.from_string(text).compile()
-    except (ValueError, mujoco.FatalError) as error:
-        raise HandError(f"MuJoCo can not use this model: {' '.join(str(error).split())}") from None
+    except MUJOCO_ERRORS as error:
+        raise HandError(f"MuJoCo can not use this model: {one_line(error)}") from None
+
+
+def one_line(error: Exception) -> str:
+    """MuJoCo's complaint without its line breaks."""
+    return " ".join(str(error).split())[:300]
 
 
 def _name(m: mujoco.MjModel, kind: str, index: int) -> str:

@@ -12,8 +12,8 @@ from fistful.hands.description import Patch
 from fistful.hands.kinematics import BodyPoses
 from fistful.hands.model import Model
 
-POINTS_PER_M2 = 250_000
-"""Density of the dense samples: one point per 2 mm x 2 mm."""
+POINTS_PER_M2 = 110_000
+"""Density of the dense samples: one point per 3 mm x 3 mm."""
 BURIED = 2e-4
 """m. A point deeper than this in another shape is not on the outside."""
 MAX_CANDIDATES = 64
@@ -21,7 +21,7 @@ MAX_CANDIDATES = 64
 
 
 class Skin(NamedTuple):
-    """Points of the outer surface: body (N,), position p_B (N, 3) m, outward normal n_B (N, 3) in its frame."""
+    """Points of the outer surface: body (N,), position p_B (N, 3) m and normal n_B (N, 3) in its frame."""
 
     body: np.ndarray
     p_B: np.ndarray

@@ -7,7 +7,6 @@ The order matters: each step may rely on those before it.
 """
 
 import numpy as np
-from scipy.spatial import KDTree
 
 from fistful.errors import MeshError
 from fistful.objects.bodies import MendedMesh, simplify, turn_outward, unite
@@ -74,6 +73,8 @@ def _merge_vertices(
     vertices: np.ndarray, faces: np.ndarray, says: Statements
 ) -> tuple[np.ndarray, np.ndarray]:
     """Vertices merged where the file's own faces leave gaps; two closed bodies that touch stay apart."""
+    from scipy.spatial import KDTree
+
     bodies = closed_bodies(faces)
     gaping = _used(faces[leaks(faces, bodies)[bodies]], len(vertices))
     if len(gaping) == 0:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.spatial import ConvexHull, QhullError
 
 from fistful.errors import CacheError, MeshError, UnknownNameError
 from fistful.geometry.sampling import farthest_points
@@ -268,6 +267,8 @@ def _surface_samples(
 
 def _convex_hull(vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Corners (H, 3) and outward faces (T, 3)."""
+    from scipy.spatial import ConvexHull, QhullError
+
     try:
         hull = ConvexHull(vertices)
     except QhullError as error:

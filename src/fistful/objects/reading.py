@@ -5,7 +5,6 @@ that leave its folder are refused, and whatever the parsers throw becomes one Me
 """
 
 import json
-import logging
 import re
 import struct
 import warnings
@@ -72,6 +71,10 @@ def read_mesh(path: Path) -> RawMesh:
     resolver = _folder_resolver(path)
     with _one_line_errors(name, kind, resolver.refused):
         vertices, faces, units = _parse(path, kind, resolver)
+    if vertices.ndim != 2 or vertices.shape[1] != 3 or faces.ndim != 2 or faces.shape[1] != 3:
+        raise MeshError(
+            f"{name}: vertices of shape {vertices.shape} are not points in space; export it again"
+        )
     if len(faces) == 0:
         what = f"{len(vertices)} points and no faces" if len(vertices) else "no vertices and no faces"
         raise MeshError(f"{name} holds {what}; a closed triangle mesh is needed")
@@ -175,7 +178,8 @@ def _parse(path: Path, kind: str, resolver: Any) -> tuple[np.ndarray, np.ndarray
 @contextmanager
 def _one_line_errors(name: str, kind: str, refused: list[str]) -> Iterator[None]:
     """Turn whatever a parser raises into a MeshError, and keep its log and warnings off the screen."""
-    log = logging.getLogger("trimesh")
+    from trimesh.util import log
+
     before = log.disabled
     log.disabled = True
     try:
@@ -189,6 +193,9 @@ def _one_line_errors(name: str, kind: str, refused: list[str]) -> Iterator[None]
             raise MeshError(
                 f"{name} refers to {refused[0]!r}, which is not a file in its own folder"
             ) from error
+        if isinstance(error, ImportError):
+            # The parser gave up and wanted a package that guesses text encodings.
+            raise MeshError(f"{name} is damaged or not {kind.upper()} at all; export it again") from error
         lines = str(error).strip().splitlines()
         reason = f"{type(error).__name__}: {lines[0][:120]}" if lines else type(error).__name__
         raise MeshError(
@@ -254,5 +261,5 @@ def _check_gltf_counts(name: str, data: bytes) -> None:
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
         raise MeshError(f"{name} is not a readable glTF file ({reason}); export it again") from error
-    if claimed > 20 * MAX_FACES:
-        raise MeshError(f"{name} claims {claimed:,} numbers, more than {20 * MAX_FACES:,}; simplify it first")
+    if claimed > 12 * MAX_FACES:
+        raise MeshError(f"{name} claims {claimed:,} numbers, more than {12 * MAX_FACES:,}; simplify it first")

@@ -3,8 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
 
 
 class Edges(NamedTuple):
@@ -155,5 +153,8 @@ def _partners(edges: Edges) -> tuple[np.ndarray, np.ndarray]:
 
 def components(a: np.ndarray, b: np.ndarray, count: int) -> np.ndarray:
     """The connected component of each of `count` nodes, given edges from a (E,) to b (E,)."""
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
     graph = coo_matrix((np.ones(len(a), np.int8), (a, b)), shape=(count, count))
     return connected_components(graph, directed=False)[1]

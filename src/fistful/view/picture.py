@@ -79,7 +79,7 @@ def _hand_picture(hand: Hand, space: OppositionSpace | None) -> Image.Image:
         ball.size, ball.rgba = [grasp.radius, 0, 0], [*BALL, 1]
     q = hand.model.open_pose if grasp is None else grasp.q
     m, d = _posed(spec, hand.model.expand(q))
-    return render(m, d, _hand_camera(hand), CELL, CELL)
+    return render(m, d, _hand_camera(hand, q), CELL, CELL)
 
 
 def _moves(hand: Hand, geom: mujoco.MjsGeom, space: OppositionSpace) -> bool:
@@ -95,8 +95,8 @@ def _add_dots(spec: mujoco.MjSpec, hand: Hand, candidates: Skin, colour: tuple[f
         dot.size, dot.rgba, dot.mass = [DOT, 0, 0], [*colour, 1], 0.0
 
 
-def _hand_camera(hand: Hand) -> Camera:
-    """A look into the palm from somewhat aside, fingers up, framed for the open hand."""
+def _hand_camera(hand: Hand, q: np.ndarray) -> Camera:
+    """A look into the palm from somewhat aside, fingers up, framed for the hand both open and at q."""
     poses = hand.poses(hand.model.open_pose)
     points = poses.points(hand.skin.body, hand.skin.p_B)
     tips = np.mean([poses.p_HB[finger.bodies[-1]] for finger in hand.fingers], axis=0)
@@ -108,7 +108,8 @@ def _hand_camera(hand: Hand) -> Camera:
     if np.linalg.norm(up) < 1e-6:
         up = np.cross(normal, [1.0, 0.3, 0.2])
     up /= np.linalg.norm(up)
-    return framing(points, normal + 0.55 * np.cross(up, normal) + 0.25 * up, up)
+    framed = np.concatenate([points, hand.poses(q).points(hand.skin.body, hand.skin.p_B)])
+    return framing(framed, normal + 0.55 * np.cross(up, normal) + 0.25 * up, up)
 
 
 def _posed(spec: mujoco.MjSpec, joints: np.ndarray | None) -> tuple[mujoco.MjModel, mujoco.MjData]:

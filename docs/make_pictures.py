@@ -1,0 +1,26 @@
+"""Make the pictures of the README and the docs, from built-in hands and objects only.
+
+python docs/make_pictures.py
+"""
+
+from pathlib import Path
+
+import fistful as ff
+from fistful.view.picture import hand_sheet, object_sheet
+
+FOLDER = Path(__file__).parent / "pictures"
+
+
+def main() -> None:
+    """Write docs/pictures/*.png."""
+    FOLDER.mkdir(exist_ok=True)
+    for name in ff.hand_names():
+        hand_sheet(ff.load_hand(name)).quantize(256).save(FOLDER / f"hand_{name}.png", optimize=True)
+        print(f"hand_{name}.png")
+    objects = [ff.load_object(name) for name in ff.object_names()]
+    object_sheet(objects).quantize(256).save(FOLDER / "objects.png", optimize=True)
+    print("objects.png")
+
+
+if __name__ == "__main__":
+    main()
