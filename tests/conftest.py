@@ -32,7 +32,7 @@ def assets() -> Path:
 
 @pytest.fixture
 def figure(record_property) -> Callable[[str, float, str], None]:
-    """Report a measured figure: the run's last lines list them, so that the README quotes what a command made."""
+    """Report a measured figure. The run lists them at its end: the README quotes what a command made."""
     return lambda name, value, unit="": record_property(FIGURE + name, f"{value:.4g} {unit}".strip())
 
 
@@ -41,8 +41,8 @@ FIGURE = "figure: "
 
 def pytest_terminal_summary(terminalreporter) -> None:
     reports = [r for outcome in ("passed", "failed") for r in terminalreporter.stats.get(outcome, [])]
-    lines = [(k.removeprefix(FIGURE), v) for r in reports for k, v in r.user_properties if k.startswith(FIGURE)]
-    if lines:
+    figures = [pair for report in reports for pair in report.user_properties if pair[0].startswith(FIGURE)]
+    if figures:
         terminalreporter.section("figures measured by the tests")
-        for name, value in sorted(lines):
-            terminalreporter.write_line(f"{name}: {value}")
+        for name, value in sorted(figures):
+            terminalreporter.write_line(f"{name.removeprefix(FIGURE)}: {value}")

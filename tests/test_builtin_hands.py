@@ -144,7 +144,7 @@ def test_fingertips_are_where_the_vendor_has_them(name, figure):
         pair.set(q)
         ours, theirs = pair.tips()
         errors.append(np.linalg.norm(ours - theirs, axis=1).max())
-    figure(f"{name}: largest fingertip error against the vendor, 1000 configurations", 1e3 * max(errors), "mm")
+    figure(f"{name}: largest fingertip error, 1000 configurations", 1e3 * max(errors), "mm")
     assert max(errors) < 1e-5  # the bar is 1 mm; what is left is rounding in the two files
 
 

@@ -60,7 +60,9 @@ def test_signed_distance_agrees_with_brute_force(seed, offset, scale):
     mesh = bumpy(seed)
     mesh.apply_translation([offset, -offset, offset])
     mesh.apply_scale(scale)
-    around = np.random.default_rng(seed).uniform(*(mesh.bounds + [[-0.02 * scale], [0.02 * scale]]), (20, 3))
+    around = np.random.default_rng(seed).uniform(
+        *(mesh.bounds + 0.02 * scale * np.array([[-1], [1]])), (20, 3)
+    )
     middle = scale * np.array([offset, -offset, offset])
     points = np.concatenate([around, middle + 0.3 * (mesh.vertices[:10] - middle)])
     values, gradients = signed_distance(mesh.vertices, mesh.faces, points)

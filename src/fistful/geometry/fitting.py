@@ -60,11 +60,11 @@ def _halves(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     height = points @ axis
     cut = (height[hull.vertices].min() + height[hull.vertices].max()) / 2
     edges = np.concatenate([hull.simplices[:, [a, b]] for a, b in ((0, 1), (1, 2), (2, 0))])
-    low, high = height[edges].T
-    crossing = (low < cut) & (high > cut)
-    share = ((cut - low) / np.where(crossing, high - low, 1.0))[crossing, None]
-    first, second = points[edges[crossing]].swapaxes(0, 1)
-    section = first + share * (second - first)
+    # Qhull's triangles are not oriented: an edge may run the same way in both of its triangles.
+    crossing = edges[(height[edges] <= cut).sum(axis=1) == 1]
+    start, end = height[crossing].T
+    first, second = points[crossing].swapaxes(0, 1)
+    section = first + ((cut - start) / (end - start))[:, None] * (second - first)
     inside = height[hull.vertices] <= cut
     return np.concatenate([corners[inside], section]), np.concatenate([corners[~inside], section])
 

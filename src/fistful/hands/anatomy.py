@@ -76,7 +76,7 @@ def _finger_names(body_names: list[list[str]]) -> list[str]:
         }
         likely = [finger for finger, count in votes.items() if count and count == max(votes.values())]
         names.append(likely[0] if len(likely) == 1 else _common_start(bodies).strip("_- ."))
-    if len(set(names)) != len(names) or not all(names):
+    if len(set(names)) != len(names) or not all(names) or "palm" in names:
         return [f"finger_{k + 1}" for k in range(len(names))]
     return names
 
@@ -112,6 +112,9 @@ def finger_sides(model: Model, skin: Skin, finger: Finger) -> tuple[Side, Side, 
     if tree.slides[last]:
         closing = axis * _sliding_sign(model, poses, tip, axis)
         along = tip - poses.p_HB[0]
+        if np.linalg.norm(np.cross(closing, along)) < 1e-6:
+            # The finger sticks out along its own slide: any direction across will do.
+            along = np.eye(3)[np.argmin(np.abs(closing))]
         lateral = np.cross(closing, along)
     else:
         closing = None

@@ -89,7 +89,11 @@ def read_description(path: Path) -> Description:
     """The description in a TOML file. Reads the file; names are checked against the model later."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise HandError(f"{path.name} can not be read: {error.strerror or error}") from None
+    except RecursionError:
+        raise HandError(f"{path.name} is not a hand's description: it is nested too deeply") from None
+    except ValueError as error:  # TOMLDecodeError, UnicodeDecodeError, integers of thousands of digits
         raise HandError(f"{path.name} is not a TOML file: {error}") from None
     if data.get("schema") != SCHEMA:
         raise HandError(
@@ -102,7 +106,7 @@ def read_description(path: Path) -> Description:
     }
     try:
         return parse_description(tables | {"fingers": list(dict(data["fingers"]).items())})
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
         what = f"misses the entry {error}" if isinstance(error, KeyError) else f"is malformed: {error}"
         raise HandError(f"{path.name} {what}; see docs/hands.md for the format") from None
 
@@ -134,7 +138,8 @@ def parse_description(data: dict[str, Any]) -> Description:
 
 def _parse_patch(data: dict[str, Any]) -> Patch:
     x, y, z = (float(v) for v in data["direction"])
-    if not np.all(np.isfinite([x, y, z])) or not np.any([x, y, z]):
+    length = float(np.linalg.norm([x, y, z]))
+    if not 1e-9 < length < 1e9:
         raise ValueError(f"direction {data['direction']} of a patch on {data['body']!r} has no length")
     cone_deg = float(data.get("cone_deg", 50))
     if not 0 < cone_deg <= 180:
@@ -144,12 +149,13 @@ def _parse_patch(data: dict[str, Any]) -> Patch:
 
 def _pair(names: Any) -> tuple[str, str]:
     first, second = (str(n) for n in names)
+    if first == second:
+        raise ValueError(f"an opposition space has two surfaces, not {first!r} twice")
     return first, second
 
 
 def write_description(description: Description, path: Path) -> None:
     """Write the TOML file, atomically."""
-    quote = json.dumps  # TOML's basic strings are JSON's.
     lines = [
         f"schema = {SCHEMA}",
         f"name = {quote(description.name)}",
@@ -172,6 +178,16 @@ def write_description(description: Description, path: Path) -> None:
         lines.append(f"joints = [{', '.join(map(quote, space.joints))}]")
         if space.span_mm is not None:
             lines.append(f"span_mm = [{space.span_mm[0]:g}, {space.span_mm[1]:g}]")
-    staged = path.with_suffix(".toml.tmp")
-    staged.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def quote(text: str) -> str:
+    """A TOML basic string: JSON's, but for characters beyond 16 bits and DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file, atomically."""
+    staged = path.with_name(f"{path.name}.tmp")
+    staged.write_text(text, encoding="utf-8")
     staged.replace(path)

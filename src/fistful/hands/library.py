@@ -9,7 +9,13 @@ import mujoco
 
 from fistful.errors import CacheError, HandError, UnknownNameError
 from fistful.hands.describing import describe
-from fistful.hands.description import Description, parse_description, read_description, write_description
+from fistful.hands.description import (
+    Description,
+    parse_description,
+    read_description,
+    write_description,
+    write_text,
+)
 from fistful.hands.files import check_mjcf, read_self_contained_mjcf, read_xml, resolve
 from fistful.hands.hand import Hand, resolve_hand
 from fistful.hands.model import MUJOCO_ERRORS, Model, one_line
@@ -67,8 +73,10 @@ def load_hand(
 def save_hand(hand: Hand, folder: Path, name: str | None = None) -> Path:
     """Write NAME.xml and NAME.toml to a folder, to be edited and loaded again; returns the .toml file."""
     name = name or hand.name
+    if Path(name).name != name:
+        raise HandError(f"{name!r} can not be the name of a hand's files; choose one without slashes")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.xml").write_text(hand.model.mjcf, encoding="utf-8")
+    write_text(folder / f"{name}.xml", hand.model.mjcf)
     path = folder / f"{name}.toml"
     write_description(replace(hand.description, name=name, model=f"{name}.xml"), path)
     return path

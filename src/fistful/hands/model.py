@@ -12,6 +12,8 @@ from fistful.geometry.primitives import Kind, Primitive, Shapes
 from fistful.hands.kinematics import BodyPoses, Tree, forward_kinematics
 
 OPEN_KEYFRAME = "open"
+MAX_SPAN = 1.0
+"""m. A hand is smaller than this in every direction."""
 # MuJoCo's enums do not compare equal to the integers in its arrays.
 HINGE, SLIDE = int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE)
 JOINT_EQUALITY = int(mujoco.mjtEq.mjEQ_JOINT)
@@ -71,9 +73,12 @@ class Model:
             raise HandError(
                 f"a hand's MJCF has one base body, without joints; found {len(roots)} bodies in the world"
             )
+        if not m.njnt:
+            raise HandError("the hand's MJCF has no joint")
+        check_size(m, list(bodies))
         joint_names = tuple(_name(m, "joint", j) for j in range(m.njnt))
-        C, c, independent = _coupling(m, joint_names)
-        lower, upper = _independent_limits(m, C, c, independent)
+        C, c, independent = joint_coupling(m)
+        lower, upper = independent_limits(m, C, c, independent)
         return cls(
             mjcf=text,
             bodies=tuple(_name(m, "body", b) for b in bodies),
@@ -126,6 +131,7 @@ def freeze(model: Model, mask: np.ndarray) -> tuple[Model, np.ndarray]:
     """
     tree, poses = model.tree, model.poses(model.open_pose)
     live = np.any(model.coupling[:, mask] != 0, axis=1)
+    # The result's base is at the origin, wherever the model's is, for what does not move is given in H.
     index = np.zeros(len(tree.parent), dtype=int)
     kept = [0]
     for b in range(1, len(tree.parent)):
@@ -137,7 +143,7 @@ def freeze(model: Model, mask: np.ndarray) -> tuple[Model, np.ndarray]:
     on_base = (parent <= 0)[:, None]
     p_PB, R_PB = tree.p_PB[kept], tree.R_PB[kept]
     R_HP, p_HP = poses.R_HB[tree.parent[kept]], poses.p_HB[tree.parent[kept]]
-    R_HP[0], p_HP[0] = np.eye(3), 0.0
+    p_PB[0], R_PB[0], p_HP[0], R_HP[0] = 0.0, np.eye(3), 0.0, np.eye(3)
     frozen_tree = Tree(
         parent=parent,
         p_PB=np.where(on_base, p_HP + apply(R_HP, p_PB), p_PB),
@@ -186,6 +192,21 @@ def one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
 
 
+def check_size(m: mujoco.MjModel, bodies: list[int]) -> None:
+    """Raise HandError if some bodies, at the reference pose, are too large to be a hand. No I/O."""
+    d = mujoco.MjData(m)
+    mujoco.mj_kinematics(m, d)
+    own = np.isin(m.geom_bodyid, bodies)
+    reach = m.geom_rbound[own, None]
+    corners = np.concatenate([d.xpos[bodies], d.geom_xpos[own] - reach, d.geom_xpos[own] + reach])
+    span = float(np.max(np.ptp(corners, axis=0))) if np.all(np.isfinite(corners)) else np.inf
+    if span > MAX_SPAN:
+        raise HandError(
+            f"the hand measures {span:.3g} m across; a hand is smaller than {MAX_SPAN:g} m, and MJCF and URDF "
+            "are in metres: if the file is in millimetres, scale it by 0.001"
+        )
+
+
 def _name(m: mujoco.MjModel, kind: str, index: int) -> str:
     name = getattr(m, kind)(index).name
     if not name:
@@ -207,20 +228,25 @@ def _tree(m: mujoco.MjModel) -> Tree:
     )
 
 
-def _coupling(m: mujoco.MjModel, names: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """C, c and the independent joints, from equality constraints q1 - z1 = a0 + a1 (q2 - z2)."""
+def joint_coupling(m: mujoco.MjModel) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """C, c and the independent joints, from equality constraints q1 - z1 = a0 + a1 (q2 - z2).
+
+    Without a second joint, q1 is constant: its row of C is 0.
+    """
     if any(t not in (HINGE, SLIDE) for t in m.jnt_type):
         raise HandError("a hand's joints are hinges and slides; found a ball or free joint")
     driver: dict[int, tuple[int, float, float]] = {}
-    for e in range(m.neq):
+    for e in np.flatnonzero(m.eq_active0):
         a, b = int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
         a0, a1, *higher = m.eq_data[e, :5]
-        if m.eq_type[e] != JOINT_EQUALITY or b < 0 or np.any(higher):
+        if m.eq_type[e] != JOINT_EQUALITY or (b >= 0 and np.any(higher)):
             raise HandError(
                 f"equality constraint {e} is not a linear coupling of two joints; closed linkages are not "
                 "supported: describe the hand as an open tree with coupled (mimic) joints"
             )
-        driver[a] = (b, a1, a0 + m.qpos0[a] - a1 * m.qpos0[b])
+        if a in driver:
+            raise HandError(f"joint {m.joint(a).name!r} is coupled twice")
+        driver[a] = (b, a1, a0 + m.qpos0[a] - a1 * m.qpos0[b]) if b >= 0 else (-1, 0.0, a0 + m.qpos0[a])
     independent = [j for j in range(m.njnt) if j not in driver]
     C, c = np.zeros((m.njnt, len(independent))), np.zeros(m.njnt)
     for j in range(m.njnt):
@@ -229,13 +255,18 @@ def _coupling(m: mujoco.MjModel, names: tuple[str, ...]) -> tuple[np.ndarray, np
             source, a1, a0 = driver[source]
             offset, factor = offset + factor * a0, factor * a1
             if source in seen:
-                raise HandError(f"joints {names[j]!r} and {names[source]!r} are coupled in a circle")
+                names = m.joint(j).name, m.joint(source).name
+                raise HandError(f"joints {names[0]!r} and {names[1]!r} are coupled in a circle")
             seen.add(source)
-        C[j, independent.index(source)], c[j] = factor, offset
+        c[j] = offset
+        if source >= 0:
+            C[j, independent.index(source)] = factor
+    if not independent:
+        raise HandError("every joint of the hand is held at a constant value by an equality constraint")
     return C, c, independent
 
 
-def _independent_limits(
+def independent_limits(
     m: mujoco.MjModel, C: np.ndarray, c: np.ndarray, independent: list[int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Limits of the independent joints, cut so that every coupled joint stays in its own."""
@@ -260,7 +291,8 @@ def _torque_limit(m: mujoco.MjModel, joint: int) -> float:
     if m.jnt_actfrclimited[joint]:
         return float(m.jnt_actfrcrange[joint, 1])
     for a in range(m.nu):
-        if m.actuator_trnid[a, 0] == joint and m.actuator_forcelimited[a]:
+        drives = m.actuator_trntype[a] == int(mujoco.mjtTrn.mjTRN_JOINT) and m.actuator_trnid[a, 0] == joint
+        if drives and m.actuator_forcelimited[a]:
             return float(m.actuator_forcerange[a, 1])
     raise HandError(f"joint {m.joint(joint).name!r} has no force limit; give it an actuatorfrcrange (N m)")
 
@@ -270,14 +302,21 @@ def _open_pose(m: mujoco.MjModel, independent: list[int], lower: np.ndarray, upp
     if OPEN_KEYFRAME not in names:
         raise HandError(f"the hand's MJCF needs a keyframe {OPEN_KEYFRAME!r} that holds its open pose")
     pose = m.key_qpos[names.index(OPEN_KEYFRAME)][independent]
-    if np.any(pose < lower - 1e-9) or np.any(pose > upper + 1e-9):
-        raise HandError(f"keyframe {OPEN_KEYFRAME!r} leaves the joint limits")
+    outside = np.flatnonzero(~((pose > lower - 1e-6) & (pose < upper + 1e-6)))
+    if len(outside):
+        k = outside[0]
+        raise HandError(
+            f"keyframe {OPEN_KEYFRAME!r} puts joint {m.joint(independent[k]).name!r} at {pose[k]:g}, outside "
+            f"[{lower[k]:g}, {upper[k]:g}]"
+        )
     return np.clip(pose, lower, upper)
 
 
 def _geom(m: mujoco.MjModel, g: int) -> Geom:
     if m.geom_type[g] not in set(Kind):
         raise HandError(f"geom {m.geom(g).name!r} is not a sphere, capsule, box or cylinder")
+    if not m.geom_bodyid[g]:
+        raise HandError(f"geom {m.geom(g).name!r} belongs to the world; put it into a body of the hand")
     primitive = Primitive(
         kind=Kind(int(m.geom_type[g])),
         size=m.geom_size[g].copy(),

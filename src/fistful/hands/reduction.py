@@ -5,6 +5,7 @@ left out. Bodies without a joint are merged into the body that carries them. Col
 primitive that fits them best. Whatever is left out or replaced is said in the notes.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 from xml.etree import ElementTree
 
@@ -14,11 +15,22 @@ import numpy as np
 from fistful.errors import HandError
 from fistful.geometry.pose import quaternion_from_rotation
 from fistful.geometry.primitives import Kind
-from fistful.hands.model import HINGE, JOINT_EQUALITY, OPEN_KEYFRAME, SLIDE, compile_mjcf
+from fistful.hands.model import (
+    HINGE,
+    JOINT_EQUALITY,
+    OPEN_KEYFRAME,
+    SLIDE,
+    check_size,
+    compile_mjcf,
+    independent_limits,
+    joint_coupling,
+)
 from fistful.hands.shapes import as_primitives
 
 DEFAULT_TORQUE_LIMIT = 1.0
 """N m, for a joint whose file states no force limit (or 0, as some URDFs do)."""
+MAX_BODIES = 64
+"""Moving bodies; a Shadow hand has 22, a humanoid with two such hands fewer than this."""
 STRUCTURAL_OVERLAP = 0.95
 """Two bodies that overlap in this share of random poses overlap by design and are never tested again."""
 
@@ -36,6 +48,8 @@ def reduce_model(m: mujoco.MjModel, name: str) -> Reduced:
     palm = _palm(m)
     carrier = _carriers(m, palm)
     kept = [b for b in range(m.nbody) if b == palm or (_descends(m, b, palm) and m.body_jntnum[b])]
+    if len(kept) > MAX_BODIES:
+        raise HandError(f"the model has {len(kept) - 1} moving bodies; a hand has fewer than {MAX_BODIES}")
     _note_left_out(m, palm, kept, notes)
     at_rest = mujoco.MjData(m)
     at_rest.qpos[:] = m.qpos0
@@ -43,6 +57,8 @@ def reduce_model(m: mujoco.MjModel, name: str) -> Reduced:
 
     root = _skeleton(name)
     members = {b: [c for c in range(m.nbody) if carrier[c] == b and _descends(m, c, palm)] for b in kept}
+    check_size(m, [c for group in members.values() for c in group])
+    shapes = _collision_geoms(m, [c for group in members.values() for c in group])
     elements: dict[int, ElementTree.Element] = {}
     for b in kept:
         if b == palm:
@@ -55,11 +71,11 @@ def reduce_model(m: mujoco.MjModel, name: str) -> Reduced:
         _add_inertial(m, at_rest, element, b, members[b])
         if b != palm:
             _add_joints(m, element, b, notes)
-        _add_geoms(m, at_rest, element, b, members[b], notes)
+        _add_geoms(m, at_rest, element, b, [g for g in shapes if m.geom_bodyid[g] in members[b]], notes)
     _note_unstated_torques(m, kept[1:], notes)
     kept_joints = {j for b in kept[1:] for j in _joints_of(m, b)}
     coupled = _add_couplings(m, root, kept_joints, notes)
-    free = [m.joint(j).name for j in sorted(kept_joints - coupled)]
+    free = [_joint_name(m, j) for j in sorted(kept_joints - coupled)]
     for joint in free:
         ElementTree.SubElement(
             _section(root, "actuator"), "position", name=joint, joint=joint, inheritrange="1"
@@ -79,7 +95,8 @@ def _skeleton(name: str) -> ElementTree.Element:
     """An MJCF with our physics settings and nothing in it."""
     root = ElementTree.Element("mujoco", model=name)
     add = ElementTree.SubElement
-    add(root, "compiler", angle="radian", autolimits="true")
+    # Rounding may push the moments of a flat body just beyond what a rigid body can have.
+    add(root, "compiler", angle="radian", autolimits="true", balanceinertia="true")
     add(root, "option", timestep="0.002", integrator="implicitfast", cone="elliptic", impratio="100")
     default = add(root, "default")
     add(default, "joint", damping="0.1", armature="0.0001")
@@ -113,7 +130,23 @@ def _joints_of(m: mujoco.MjModel, body: int) -> range:
 
 
 def _body_name(m: mujoco.MjModel, body: int) -> str:
-    return m.body(body).name or f"body_{body}"
+    """The body's name, or one made up; the world, where it serves as palm, can not keep its own."""
+    taken = [m.body(b).name for b in range(m.nbody)]
+    return (body and taken[body]) or _unused(f"body_{body}" if body else "base", taken)
+
+
+def _joint_name(m: mujoco.MjModel, joint: int) -> str:
+    """The joint's name, or one made up of its body's."""
+    taken = [m.joint(j).name for j in range(m.njnt)]
+    body = int(m.jnt_bodyid[joint])
+    made_up = f"{_body_name(m, body)}_joint{joint - int(m.body_jntadr[body])}"
+    return taken[joint] or _unused(made_up, taken)
+
+
+def _unused(name: str, taken: Iterable[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _descends(m: mujoco.MjModel, body: int, ancestor: int) -> bool:
@@ -156,7 +189,9 @@ def _ancestors(m: mujoco.MjModel, body: int) -> list[int]:
 
 
 def _note_left_out(m: mujoco.MjModel, palm: int, kept: list[int], notes: list[str]) -> None:
-    above = [m.joint(j).name for b in range(m.nbody) if b not in kept or b == palm for j in _joints_of(m, b)]
+    above = [
+        _joint_name(m, j) for b in range(m.nbody) if b not in kept or b == palm for j in _joints_of(m, b)
+    ]
     if above:
         notes.append(f"left out what is above the palm {_body_name(m, palm)!r}: joints {', '.join(above)}")
 
@@ -197,7 +232,7 @@ def _add_inertial(
 
 def _add_joints(m: mujoco.MjModel, element: ElementTree.Element, body: int, notes: list[str]) -> None:
     for j in _joints_of(m, body):
-        name = m.joint(j).name
+        name = _joint_name(m, j)
         if m.jnt_type[j] not in (HINGE, SLIDE):
             raise HandError(
                 f"joint {name!r} is a ball or free joint; a finger's joints are hinges and slides"
@@ -223,7 +258,9 @@ def _add_joints(m: mujoco.MjModel, element: ElementTree.Element, body: int, note
 
 
 def _note_unstated_torques(m: mujoco.MjModel, bodies: list[int], notes: list[str]) -> None:
-    names = [m.joint(j).name for b in bodies for j in _joints_of(m, b) if _stated_torque_limit(m, j) is None]
+    names = [
+        _joint_name(m, j) for b in bodies for j in _joints_of(m, b) if _stated_torque_limit(m, j) is None
+    ]
     if names:
         notes.append(f"no force limit stated for {', '.join(names)}: took {DEFAULT_TORQUE_LIMIT:g} N m (N)")
 
@@ -246,25 +283,30 @@ def _stated_torque_limit(m: mujoco.MjModel, joint: int) -> float | None:
     return min(positive) if positive else None
 
 
+def _collision_geoms(m: mujoco.MjModel, bodies: list[int]) -> list[int]:
+    """The geoms of some bodies that collide with anything; all of them if none does."""
+    own = np.isin(m.geom_bodyid, bodies)
+    collide = own & ((m.geom_contype != 0) | (m.geom_conaffinity != 0))
+    return np.flatnonzero(collide if np.any(collide) else own).tolist()
+
+
 def _add_geoms(
     m: mujoco.MjModel,
     d: mujoco.MjData,
     element: ElementTree.Element,
     body: int,
-    members: list[int],
+    geoms: list[int],
     notes: list[str],
 ) -> None:
     """The collision shapes of a body, meshes and ellipsoids replaced by the primitive that fits best."""
     R_WB, p_WB = d.xmat[body].reshape(3, 3), d.xpos[body]
-    collide = (m.geom_contype != 0) | (m.geom_conaffinity != 0)
-    if not np.any(collide):
-        collide[:] = True
+    taken = [m.geom(g).name for g in range(m.ngeom)]
     count = 0
-    for g in np.flatnonzero(np.isin(m.geom_bodyid, members) & collide):
+    for g in geoms:
         R_BG = R_WB.T @ d.geom_xmat[g].reshape(3, 3)
         p_BG = R_WB.T @ (d.geom_xpos[g] - p_WB)
-        label = m.geom(int(g)).name or f"{_body_name(m, body)}_{count}"
-        shapes = as_primitives(m, int(g), label, notes)
+        label = taken[g] or _unused(f"{_body_name(m, body)}_{count}", taken)
+        shapes = as_primitives(m, g, label, notes)
         count += bool(shapes)
         for k, shape in enumerate(shapes):
             used = {Kind.SPHERE: 1, Kind.CAPSULE: 2, Kind.CYLINDER: 2, Kind.BOX: 3}[shape.kind]
@@ -282,40 +324,58 @@ def _add_geoms(
 def _add_couplings(
     m: mujoco.MjModel, root: ElementTree.Element, kept_joints: set[int], notes: list[str]
 ) -> set[int]:
-    """Copy linear joint couplings; returns the joints that are driven by others."""
+    """Copy linear joint couplings; returns the joints that are driven by others or constant."""
     coupled: set[int] = set()
-    for e in range(m.neq):
-        a, b = int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
+    moving = {int(m.jnt_bodyid[j]) for j in kept_joints}
+    for e in np.flatnonzero(m.eq_active0).tolist():
         if m.eq_type[e] != JOINT_EQUALITY:
-            raise HandError(
-                f"equality constraint {m.eq(e).name or e!r} closes a linkage; fistful needs an open tree: "
-                "replace the linkage by coupled joints (URDF mimic, or an MJCF joint equality)"
-            )
-        if a not in kept_joints or b not in kept_joints:
+            if any(_carriers(m)[b] in moving for b in _tied_bodies(m, e)):
+                raise HandError(
+                    f"equality constraint {m.eq(e).name or e!r} closes a linkage; fistful needs an open tree: "
+                    "replace the linkage by coupled joints (URDF mimic, or an MJCF joint equality)"
+                )
+            continue
+        a, b = int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
+        if a not in kept_joints:
             continue
         polynomial = m.eq_data[e, :5]
-        if np.any(polynomial[2:]):
-            notes.append(f"coupling of {m.joint(a).name!r} is not linear: only its linear part is kept")
+        if b >= 0 and np.any(polynomial[2:]):
+            notes.append(f"coupling of {_joint_name(m, a)!r} is not linear: only its linear part is kept")
         coupled.add(a)
+        pair = {"joint1": _joint_name(m, a)}
+        if b in kept_joints:
+            pair["joint2"] = _joint_name(m, b)
+        else:
+            # Without its driver, or with one that is left out and so stays at rest, the joint is constant.
+            notes.append(f"joint {_joint_name(m, a)!r} is held at a constant value by a coupling")
         ElementTree.SubElement(
-            _section(root, "equality"),
-            "joint",
-            joint1=m.joint(a).name,
-            joint2=m.joint(b).name,
-            polycoef=f"{_numbers(polynomial[:2])} 0 0 0",
+            _section(root, "equality"), "joint", attrib=pair, polycoef=f"{_numbers(polynomial[:2])} 0 0 0"
         )
     return coupled
+
+
+def _tied_bodies(m: mujoco.MjModel, equality: int) -> list[int]:
+    """The bodies that a constraint other than a joint coupling ties; all of them for a tendon's."""
+    ends = [int(m.eq_obj1id[equality]), int(m.eq_obj2id[equality])]
+    kind = m.eq_objtype[equality]
+    if kind == int(mujoco.mjtObj.mjOBJ_BODY):
+        return ends
+    if kind == int(mujoco.mjtObj.mjOBJ_SITE):
+        return [int(m.site_bodyid[site]) for site in ends]
+    return list(range(m.nbody))
 
 
 def _exclude_structural_overlaps(root: ElementTree.Element) -> None:
     """Exclude pairs of bodies that overlap in (nearly) every pose: they are built into each other."""
     m = compile_mjcf(ElementTree.tostring(root, encoding="unicode"))
     d = mujoco.MjData(m)
+    C, c, independent = joint_coupling(m)
+    lower, upper = independent_limits(m, C, c, independent)
     rng = np.random.default_rng(0)
     samples = 200
     hits: dict[tuple[int, int], int] = {}
     for _ in range(samples):
-        d.qpos[:] = rng.uniform(m.jnt_range[:, 0], m.jnt_range[:, 1])
+        d.qpos[:] = C @ rng.uniform(lower, upper) + c
         mujoco.mj_kinematics(m, d)
         mujoco.mj_collision(m, d)
         overlaps = (contact.geom for contact in d.contact if contact.dist < -1e-4)
@@ -332,11 +392,12 @@ def _add_open_pose(root: ElementTree.Element, notes: list[str]) -> None:
     """The zero pose within limits or, if fingers overlap there, the first free one towards mid-range."""
     m = compile_mjcf(ElementTree.tostring(root, encoding="unicode"))
     d = mujoco.MjData(m)
-    zero = np.clip(np.zeros(m.njnt), m.jnt_range[:, 0], m.jnt_range[:, 1])
-    middle = m.jnt_range.mean(axis=1)
-    pose = zero
+    C, c, independent = joint_coupling(m)
+    lower, upper = independent_limits(m, C, c, independent)
+    zero, middle = np.clip(0.0, lower, upper), (lower + upper) / 2
+    pose = C @ zero + c
     for share in np.linspace(0, 1, 11):
-        d.qpos[:] = (1 - share) * zero + share * middle
+        d.qpos[:] = C @ ((1 - share) * zero + share * middle) + c
         mujoco.mj_kinematics(m, d)
         mujoco.mj_collision(m, d)
         if not any(contact.dist < -1e-4 for contact in d.contact):

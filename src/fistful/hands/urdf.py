@@ -11,11 +11,12 @@ from xml.etree import ElementTree
 
 import mujoco
 import numpy as np
-import trimesh
 
-from fistful.errors import HandError
+from fistful.errors import HandError, MeshError
 from fistful.geometry.pose import quaternion_from_rotation, rotation_from_quaternion, rotation_from_rpy
 from fistful.hands.files import asset_root, read_xml, resolve
+from fistful.hands.model import MUJOCO_ERRORS, one_line
+from fistful.objects.reading import read_mesh
 
 _JOINT_TYPES = {
     "revolute": mujoco.mjtJoint.mjJNT_HINGE,
@@ -55,8 +56,9 @@ def read_urdf(path: Path) -> Imported:
     bodies: dict[str, mujoco.MjsBody] = {}
     for link, joint in _walk(links, joints):
         parent = spec.worldbody if joint is None else bodies[_attribute(joint, "parent", "link")]
-        body = parent.add_body(name=link.attrib["name"])
-        bodies[link.attrib["name"]] = body
+        name = link.attrib["name"]
+        # MuJoCo keeps the name of the root of many URDFs, "world", for itself.
+        body = bodies[name] = parent.add_body(name=name if name != "world" else "world_link")
         if joint is not None:
             body.pos, body.quat = _origin(joint)
             _add_joint(body, joint, notes)
@@ -66,8 +68,8 @@ def read_urdf(path: Path) -> Imported:
         mimic = joint.find("mimic")
         if mimic is not None and joint.get("type") in _JOINT_TYPES:
             driver = mimic.get("joint", "")
-            if driver not in joints:
-                raise HandError(f"joint {name!r} mimics {driver!r}, which does not exist")
+            if driver not in joints or joints[driver].get("type") not in _JOINT_TYPES:
+                raise HandError(f"joint {name!r} mimics {driver!r}, which is not a moving joint")
             coefficients = [_number(mimic, "offset", 0.0), _number(mimic, "multiplier", 1.0), 0, 0, 0]
             equality = spec.add_equality(name=f"mimic_{name}", type=mujoco.mjtEq.mjEQ_JOINT)
             equality.objtype = mujoco.mjtObj.mjOBJ_JOINT
@@ -75,8 +77,8 @@ def read_urdf(path: Path) -> Imported:
             equality.data[: len(coefficients)] = coefficients
     try:
         return Imported(spec.compile(), tuple(notes))
-    except (ValueError, mujoco.FatalError) as error:
-        raise HandError(f"{path.name}: {' '.join(str(error).split())}") from None
+    except MUJOCO_ERRORS as error:
+        raise HandError(f"{path.name}: {one_line(error)}") from None
 
 
 def _by_name(elements: Iterable[ElementTree.Element], kind: str) -> dict[str, ElementTree.Element]:
@@ -228,24 +230,18 @@ class _Shapes:
         key = (shape.get("filename", ""), shape.get("scale", "1 1 1"))
         if key not in self._meshes:
             path = resolve(key[0], folder=self._folder, root=self._root)
-            mesh = _load_mesh(path)
-            vertices = np.asarray(mesh.vertices) * _vector(key[1], (1, 1, 1), where)
+            try:
+                mesh = read_mesh(path)
+            except MeshError as error:
+                raise HandError(f"{where}: {error}") from None
+            vertices = mesh.vertices * _vector(key[1], (1, 1, 1), where)
+            if not np.all(np.isfinite(vertices)):
+                raise HandError(f"{where}: {path.name} has vertices that are not finite")
             name = f"mesh_{len(self._meshes)}_{path.stem}"
             asset = self._spec.add_mesh(
-                name=name, uservert=vertices.ravel(), userface=np.asarray(mesh.faces).ravel()
+                name=name, uservert=vertices.ravel(), userface=mesh.faces.ravel().astype(np.int32)
             )
             # The hull's inertia is defined for any mesh, open or inside out.
             asset.inertia = mujoco.mjtMeshInertia.mjMESH_INERTIA_CONVEX
             self._meshes[key] = name
         return self._meshes[key]
-
-
-def _load_mesh(path: Path) -> trimesh.Trimesh:
-    try:
-        mesh = trimesh.load(path, force="mesh", process=False, skip_materials=True)
-    except Exception as error:  # trimesh's readers raise anything; the user needs the file and the reason.
-        reason = " ".join(str(error).split())[:120]
-        raise HandError(f"{path.name} can not be read as a mesh ({type(error).__name__}: {reason})") from None
-    if not isinstance(mesh, trimesh.Trimesh) or len(mesh.faces) < 4 or not np.all(np.isfinite(mesh.vertices)):
-        raise HandError(f"{path.name} is not a solid mesh")
-    return mesh
