@@ -16,9 +16,7 @@ def main(name: str = "allegro") -> None:
     """Print what a planner would ask of a hand."""
     hand = ff.load_hand(name)
     model = hand.model
-    print(
-        f"{hand.name}: {len(hand.joints)} joints, {len(model.geoms)} shapes, {len(hand.skin.body)} skin points"
-    )
+    print(f"{hand.name}: {len(hand.joints)} joints, {len(model.geoms)} shapes")
 
     # A batch of random configurations within the limits, and where the fingertips' bodies are.
     rng = np.random.default_rng(0)
@@ -27,9 +25,7 @@ def main(name: str = "allegro") -> None:
     for finger in hand.fingers:
         p_HB = poses.p_HB[:, finger.bodies[-1]]
         reach_mm = 1e3 * np.linalg.norm(p_HB, axis=1).max()
-        print(
-            f"  {finger.name}: {finger.joint_mask.sum()} joints, last body up to {reach_mm:.0f} mm from the base"
-        )
+        print(f"  {finger.name}: {finger.joint_mask.sum()} joints, reaches {reach_mm:.0f} mm from the base")
 
     # An opposition space is two surfaces and the joints that are spent when it is used.
     for space in hand.opposition_spaces:

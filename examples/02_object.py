@@ -27,9 +27,8 @@ def main(name: str = "mug") -> None:
     mass = item.mass_properties.at_density(500)
     print(f"at 500 kg/m3: {1e3 * mass.mass:.0f} g, centre of mass {np.round(1e3 * mass.com_O, 1)} mm")
     vertices, _ = item.inflated_hull(0.2)
-    print(
-        f"hands start from a hull of {len(vertices)} corners, {1e3 * np.ptp(vertices, axis=0).max():.0f} mm wide"
-    )
+    width_mm = 1e3 * np.ptp(vertices, axis=0).max()
+    print(f"hands start from a hull of {len(vertices)} corners, {width_mm:.0f} mm wide")
 
 
 if __name__ == "__main__":

@@ -7,12 +7,15 @@ from scipy.optimize import least_squares
 from scipy.spatial import ConvexHull
 from scipy.spatial.transform import Rotation
 
+from fistful.geometry.pose import rotation_about
 from fistful.geometry.primitives import Kind, Primitive, signed_distance
 
 SAMPLES = 400
 MAX_PARTS = 4
 TOLERANCE = 1.5e-3
 """m, root mean square: what a primitive may be off before the body is cut in two."""
+NEGLIGIBLE = 1e-6
+"""m. A smaller difference of two fits says nothing about which is right."""
 _SIZES = {Kind.SPHERE: 1, Kind.CAPSULE: 2, Kind.CYLINDER: 2, Kind.BOX: 3}
 
 
@@ -72,8 +75,10 @@ def _halves(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def fit_primitive(points: np.ndarray) -> Fit:
     """The sphere, capsule, cylinder or box whose surface is nearest to the convex hull of points.
 
-    Each kind is started from the points' principal axes (in every order of axes where the order matters)
-    and refined by least squares on the closed-form distance of samples of the hull's surface.
+    Each kind is started from the points' principal axes, or what is best of them turned: a capsule or
+    cylinder may lie along any of the three, and those of a square plate are arbitrary in its plane. It is
+    refined by least squares on the closed-form distance of samples of the hull's surface. The simplest of
+    equally good kinds is taken: a ball is a sphere, not a capsule of no length.
 
     Args:
       points: (N, 3) float, m. At least four, not in one plane.
@@ -87,14 +92,24 @@ def fit_primitive(points: np.ndarray) -> Fit:
     axes[2] *= np.sign(np.linalg.det(axes))
     fits = []
     for kind in Kind:
-        turns = (0, 1, 2) if kind in (Kind.CAPSULE, Kind.CYLINDER) else (0,)
-        starts = [_start(kind, surface, np.roll(axes, turn, axis=0)) for turn in turns]
+        starts = [_start(kind, surface, turned) for turned in _turned(kind, axes)]
         best = min(starts, key=lambda x: float(np.sum(_residual(x, kind, surface) ** 2)))
         solved = least_squares(_residual, best, args=(kind, surface), x_scale="jac", max_nfev=60)
         residual = np.abs(solved.fun)
         rms = float(np.sqrt(np.mean(residual**2)))
         fits.append(Fit(_primitive(solved.x, kind), rms, float(residual.max())))
-    return min(fits, key=lambda fit: fit.rms)
+    good_enough = 1.02 * min(fit.rms for fit in fits) + NEGLIGIBLE
+    return next(fit for fit in fits if fit.rms <= good_enough)
+
+
+def _turned(kind: Kind, axes: np.ndarray) -> list[np.ndarray]:
+    """Axes (rows) to start from: in every order for round shapes, turned by a third about each for a box."""
+    if kind == Kind.SPHERE:
+        return [axes]
+    if kind != Kind.BOX:
+        return [np.roll(axes, turn, axis=0) for turn in range(3)]
+    turns = [rotation_about(axis, angle) for axis in axes for angle in np.deg2rad([30, 60])]
+    return [axes, *(axes @ R.T for R in turns)]
 
 
 def _hull_samples(points: np.ndarray) -> np.ndarray:

@@ -127,7 +127,7 @@ def _locate(reference: str, relative: str, bases: list[Path], root: Path) -> Pat
 
 
 def check_mjcf(path: Path) -> None:
-    """Raise HandError if an MJCF, or one it includes, reads outside its folder or is no hand's. Reads them."""
+    """Raise HandError if an MJCF, or one it includes, leaves its folder or is no hand's. Reads them."""
     _check_model(path.resolve(), asset_root(path), above=[], count=[0])
 
 

@@ -50,6 +50,8 @@ def load_hand(
       UnknownNameError: Neither a built-in hand nor a file.
     """
     path = Path(name_or_path)
+    if len(path.name) > 255:
+        raise HandError(f"{path.name[:40]!r}... is too long for a file name")
     if str(name_or_path) in hand_names():
         with resources.as_file(_BUILTIN) as folder:
             return _described(folder / f"{name_or_path}.toml")

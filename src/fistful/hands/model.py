@@ -18,7 +18,7 @@ MAX_SPAN = 1.0
 HINGE, SLIDE = int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE)
 JOINT_EQUALITY = int(mujoco.mjtEq.mjEQ_JOINT)
 MUJOCO_ERRORS = (ValueError, RuntimeError, MemoryError, mujoco.FatalError)
-"""What its parser and compiler raise; RuntimeError stands for any exception inside, such as a lack of memory."""
+"""What its parser and compiler raise; RuntimeError is any exception from inside, such as a lack of memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,8 +202,8 @@ def check_size(m: mujoco.MjModel, bodies: list[int]) -> None:
     span = float(np.max(np.ptp(corners, axis=0))) if np.all(np.isfinite(corners)) else np.inf
     if span > MAX_SPAN:
         raise HandError(
-            f"the hand measures {span:.3g} m across; a hand is smaller than {MAX_SPAN:g} m, and MJCF and URDF "
-            "are in metres: if the file is in millimetres, scale it by 0.001"
+            f"the hand measures {span:.3g} m; a hand is smaller than {MAX_SPAN:g} m, and its files are "
+            "in metres: if this one is in millimetres, scale it by 0.001"
         )
 
 

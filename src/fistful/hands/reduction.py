@@ -331,8 +331,8 @@ def _add_couplings(
         if m.eq_type[e] != JOINT_EQUALITY:
             if any(_carriers(m)[b] in moving for b in _tied_bodies(m, e)):
                 raise HandError(
-                    f"equality constraint {m.eq(e).name or e!r} closes a linkage; fistful needs an open tree: "
-                    "replace the linkage by coupled joints (URDF mimic, or an MJCF joint equality)"
+                    f"equality constraint {m.eq(e).name or e!r} closes a linkage; fistful needs an open "
+                    "tree: replace the linkage by coupled joints (URDF mimic, or an MJCF joint equality)"
                 )
             continue
         a, b = int(m.eq_obj1id[e]), int(m.eq_obj2id[e])

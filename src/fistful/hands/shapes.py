@@ -6,7 +6,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from fistful.geometry.fitting import Fit, fit_primitives
-from fistful.geometry.primitives import Kind, Primitive
+from fistful.geometry.primitives import Kind, Primitive, half_extents
 
 MINIMUM_SIZE = 5e-4
 """m. Shapes thinner than twice this are left out: nothing can be grasped with them."""
@@ -38,7 +38,7 @@ def as_primitives(m: mujoco.MjModel, g: int, label: str, notes: list[str]) -> li
     else:
         notes.append(f"left out geom {label!r}: planes, height fields and SDFs are not part of a hand")
         return []
-    solid = [shape for shape in shapes if shape.size[shape.size > 0].min() >= MINIMUM_SIZE]
+    solid = [shape for shape in shapes if half_extents(shape.kind, shape.size).min() >= MINIMUM_SIZE]
     if len(solid) < len(shapes):
         notes.append(f"left out geom {label!r}: thinner than {2e3 * MINIMUM_SIZE:g} mm")
     return solid

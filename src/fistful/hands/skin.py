@@ -40,8 +40,8 @@ class Skin(NamedTuple):
 def sample_skin(model: Model) -> Skin:
     """Dense points on the outside of the hand, the same for the same model.
 
-    Left out are points inside another shape of the same body, and points buried in another body at the
-    open pose: a joint's inside is not skin.
+    Left out are points inside another shape of the same body or between two that abut, and points buried in
+    another body at the open pose: a joint's inside is not skin.
     """
     parts = []
     for index, geom in enumerate(model.geoms):
@@ -56,9 +56,10 @@ def sample_skin(model: Model) -> Skin:
     skin = Skin.join(parts)
     owner = np.repeat(np.arange(len(parts)), [len(part.body) for part in parts])
     poses = model.poses(model.open_pose)
-    depth = geom_distances(model, poses, poses.points(skin.body, skin.p_B))
-    depth[np.arange(len(owner)), owner] = np.inf
-    return skin.take(np.all(depth > -BURIED, axis=1))
+    # A little way out: where two shapes abut, the points between them are on both surfaces, and inside.
+    outside = geom_distances(model, poses, poses.points(skin.body, skin.p_B + BURIED * skin.n_B))
+    outside[np.arange(len(owner)), owner] = np.inf
+    return skin.take(np.all(outside > 0, axis=1))
 
 
 def geom_distances(model: Model, poses: BodyPoses, p_H: np.ndarray) -> np.ndarray:
