@@ -17,13 +17,13 @@ from fistful.geometry.sampling import farthest_points
 from fistful.objects import MeshReport, Object, load_object, object_names
 from fistful.objects.inspection import inspect_mesh
 from fistful.objects.object import RESCALE, _surface_samples
-from fistful.objects.reading import read_mesh
+from fistful.objects.reading import RawMesh, read_mesh
 
 SMALL = 20_000  # Voxels; enough wherever the accuracy of the field is not the subject.
 HERE = Path(__file__).resolve().parent
 ASSETS = Path(os.environ.get("FISTFUL_ASSETS", HERE.parent.parent / "shared" / "assets")) / "objects"
 MESHES = sorted(ASSETS.glob("*.obj"))
-# Thin shells and the largest; the benchmark measures all of them.
+# Thin shells and the largest: tested rescaled too. The benchmark measures all of them in both ways.
 HARD = (
     "ycb_bowl",
     "ycb_hammer",
@@ -296,7 +296,7 @@ def near_surface(thing: Object, count: int) -> np.ndarray:
 
 @needs_assets
 @pytest.mark.parametrize(
-    ("name", "rescale"), [*((name, False) for name in HARD), (HARD[0], True), (HARD[-1], True)]
+    ("name", "rescale"), [*((path.stem, False) for path in MESHES), *((name, True) for name in HARD)]
 )
 def test_distance_field_of_real_objects_is_accurate(name, rescale):
     """Bars of the project: mean < 0.3 mm and max < 1.5 mm near the surface, at default resolution."""
@@ -328,3 +328,32 @@ def test_errors_name_the_object(tmp_path):
     (tmp_path / "bad.obj").write_text("v 0 0 0\nv 0.1 0 0\nv 0 0.1 0\nf 1 2 3\n")
     with pytest.raises(MeshError, match=r"^bad: the surface is not closed"):
         load_object(tmp_path / "bad.obj")
+
+
+def test_3mf_is_read_in_its_own_units(tmp_path):
+    trimesh.Scene(trimesh.creation.box((50, 60, 70))).export(tmp_path / "box.3mf")
+    report = inspect_mesh(read_mesh(tmp_path / "box.3mf")).report
+    np.testing.assert_allclose(report.extents_m, [0.05, 0.06, 0.07], rtol=1e-5)
+    assert any("millimeter" in line for line in report.found)
+
+
+def test_rescaling_makes_units_irrelevant():
+    vertices, faces = trimesh.creation.box((3, 4, 5)).vertices, trimesh.creation.box((3, 4, 5)).faces
+    raw = RawMesh(vertices=np.asarray(vertices), faces=np.asarray(faces, np.int64), units=None)
+    with pytest.raises(MeshError, match="--units"):
+        inspect_mesh(raw)
+    report = inspect_mesh(raw, rescale=(0.06, 0.10)).report
+    np.testing.assert_allclose(report.extents_m, [0.06, 0.08, 0.10])
+    assert any("units" in line for line in report.found)
+
+
+def test_faces_without_area_are_reported():
+    box = trimesh.creation.box((0.05, 0.06, 0.07))
+    a, b, c = box.faces[0]
+    # A new vertex in the middle of edge ab splits one face; a face of zero area closes the slit.
+    middle = len(box.vertices)
+    vertices = np.vstack([box.vertices, (box.vertices[a] + box.vertices[b]) / 2])
+    faces = np.array([*box.faces[1:], [a, middle, c], [middle, b, c], [a, b, middle]])
+    report = inspect_mesh(RawMesh(vertices=vertices, faces=faces, units=None)).report
+    assert report.watertight
+    assert any("1 face of zero area" in line for line in report.found)

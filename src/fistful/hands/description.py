@@ -63,7 +63,8 @@ class OppositionSpaceDescription:
     Attributes:
       name: For instance "index-palm".
       surfaces: Names of the two surfaces.
-      joints: Names of the joints that are spent when the space is used (SeqGrasp's J).
+      joints: Names of the joints that are spent when the space is used (SeqGrasp's J); a coupled joint
+        stands for the one that drives it.
       span_mm: Diameters of the balls that were verified to fit, smallest and largest; None if not tried.
     """
 

@@ -129,12 +129,12 @@ def resolve_hand(model: Model, description: Description, notes: tuple[str, ...] 
 
 
 def joint_mask(model: Model, names: tuple[str, ...], where: str) -> np.ndarray:
-    """Mask (K,) of named independent joints."""
-    unknown = [name for name in names if name not in model.joints]
+    """Mask (K,) of the independent joints that are named, or that drive a named coupled joint."""
+    unknown = [name for name in names if name not in model.all_joints]
     if unknown or not names:
         what = f"names joint {unknown[0]!r}" if unknown else "names no joint"
-        raise HandError(f"{where} {what}; the hand has {', '.join(model.joints)}")
-    return np.isin(model.joints, names)
+        raise HandError(f"{where} {what}; the hand has {', '.join(model.all_joints)}")
+    return np.any(model.coupling[np.isin(model.all_joints, names)] != 0, axis=0)
 
 
 def _finger(model: Model, name: str, first: str) -> Finger:

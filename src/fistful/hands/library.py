@@ -24,7 +24,7 @@ from fistful.hands.urdf import Imported, read_urdf
 from fistful.storage import content_key, default_storage
 
 _BUILTIN = resources.files("fistful.hands") / "builtin"
-_DESCRIBER_VERSION = 1
+_DESCRIBER_VERSION = 2
 """Raise it when `describe` may give another result for the same model: old cache entries are then ignored."""
 
 
@@ -65,11 +65,21 @@ def load_hand(
         return _described(path)
     if kind not in (".xml", ".mjcf", ".urdf"):
         raise HandError(f"{path.name} is not a hand file; use .xml (MJCF), .urdf, or .toml (a description)")
-    imported = read_urdf(path) if kind == ".urdf" or read_xml(path).tag == "robot" else _read_mjcf(path)
-    reduced = reduce_model(imported.model, path.stem)
-    model = Model.from_mjcf(reduced.mjcf)
+    model, import_notes = import_model(path)
     description, notes = _describe_cached(model, path.stem, use_cache, progress)
-    return resolve_hand(model, description, (*imported.notes, *reduced.notes, *notes))
+    return resolve_hand(model, description, (*import_notes, *notes))
+
+
+def import_model(path: Path) -> tuple[Model, tuple[str, ...]]:
+    """The mechanics of any MJCF or URDF, and what was changed to get them. Reads files, writes nothing.
+
+    Raises:
+      HandError: The file is not a usable hand; says why.
+    """
+    is_urdf = path.suffix.lower() == ".urdf" or read_xml(path).tag.lower() == "robot"
+    imported = read_urdf(path) if is_urdf else _read_mjcf(path)
+    reduced = reduce_model(imported.model, path.stem)
+    return Model.from_mjcf(reduced.mjcf), (*imported.notes, *reduced.notes)
 
 
 def save_hand(hand: Hand, folder: Path, name: str | None = None) -> Path:

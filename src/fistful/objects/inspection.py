@@ -9,7 +9,7 @@ from fistful.errors import MeshError
 from fistful.objects.measures import body_volumes, face_areas
 from fistful.objects.mending import mend
 from fistful.objects.reading import RawMesh
-from fistful.objects.statements import Statements
+from fistful.objects.statements import Statements, counted
 from fistful.objects.topology import compact
 
 Units = Literal["auto", "m", "cm", "mm", "in"]
@@ -18,6 +18,8 @@ METRES = {"m": 1.0, "cm": 0.01, "mm": 0.001, "in": 0.0254}
 _SMALLEST, _LARGEST = 0.003, 1.0
 # With units given by the user, only what no hand could hold is refused.
 _TINIEST, _HUGEST = 0.001, 5.0
+# Of the square of the longest side: a smaller area is zero but for rounding.
+_NO_AREA = 1e-14
 # A longest side in this range, without a unit, can only be millimetres.
 _MILLIMETRES = (20.0, 1000.0)
 
@@ -84,7 +86,8 @@ def inspect_mesh(
     Args:
       raw: Vertices and faces as read.
       units: Unit of the coordinates. "auto": what the file states, else judged by the longest side L:
-        0.003 <= L <= 1 is metres, 20 <= L <= 1000 millimetres, anything else is refused as ambiguous.
+        0.003 <= L <= 1 is metres, 20 <= L <= 1000 millimetres, anything else is refused as ambiguous
+        (unless it is rescaled, when the unit does not matter).
       rescale: Range of the longest side, m; a mesh outside is scaled uniformly to the nearer end.
     """
     says = Statements(found=list(raw.notes))
@@ -92,7 +95,7 @@ def inspect_mesh(
     size = float((vertices.max(axis=0) - vertices.min(axis=0)).max())
     if not size > 0:
         raise MeshError("all vertices coincide; a closed triangle mesh is needed")
-    factor = _factor(size, units, raw.units, says)
+    factor = _factor(size, units, raw.units, rescale is not None, says)
     if rescale is not None and not rescale[0] <= factor * size <= rescale[1]:
         wanted = min(max(factor * size, rescale[0]), rescale[1])
         says.mended.append(
@@ -100,6 +103,9 @@ def inspect_mesh(
         )
         factor = wanted / size
     vertices, faces, bodies, cavities, crossings = mend(vertices * factor, faces, says)
+    flat = int(np.sum(face_areas(vertices, faces) < _NO_AREA * (factor * size) ** 2))
+    if flat:
+        says.found.append(f"{counted(flat, 'face')} of zero area; kept, as the surface is closed with them")
     return Inspected(
         vertices,
         faces.astype(np.int32),
@@ -142,8 +148,8 @@ def _finite(raw: RawMesh, says: Statements) -> tuple[np.ndarray, np.ndarray]:
     return vertices, faces
 
 
-def _factor(size: float, units: Units, stated: str | None, says: Statements) -> float:
-    """Metres per unit of the file."""
+def _factor(size: float, units: Units, stated: str | None, rescaled: bool, says: Statements) -> float:
+    """Metres per unit of the file. Without a plausible one, only what is rescaled anyway passes."""
     if units not in get_args(Units):
         raise MeshError(f"units {units!r} are unknown; use one of {', '.join(get_args(Units))}")
     if units != "auto":
@@ -156,7 +162,7 @@ def _factor(size: float, units: Units, stated: str | None, says: Statements) -> 
         return METRES[units]
     if stated is not None:
         factor = _stated_factor(stated)
-        if not _SMALLEST <= size * factor <= _LARGEST:
+        if not rescaled and not _SMALLEST <= size * factor <= _LARGEST:
             raise MeshError(
                 f"the longest side is {size:.4g} and the file states {stated[:40]}: {size * factor:.3g} m; "
                 "if that is wrong, give --units m, cm, mm or in"
@@ -169,6 +175,9 @@ def _factor(size: float, units: Units, stated: str | None, says: Statements) -> 
     if _MILLIMETRES[0] <= size <= _MILLIMETRES[1]:
         says.found.append(f"no units stated; longest side {size:.4g}, so read as millimetres")
         return METRES["mm"]
+    if rescaled:
+        says.found.append(f"no units stated and none plausible; longest side {size:.4g}, rescaled anyway")
+        return 1.0
     raise MeshError(
         f"the longest side is {size:.4g} and the file states no units; give --units m, cm, mm or in "
         "(0.003 to 1 is taken for metres, 20 to 1000 for millimetres)"

@@ -140,7 +140,7 @@ def _parse(path: Path, kind: str, resolver: Any) -> tuple[np.ndarray, np.ndarray
 
     if kind not in trimesh.available_formats():
         raise MeshError(
-            f"reading .{kind} needs a parser that is not installed; convert it, or use one of {_known()}"
+            f"reading .{kind} needs `pip install fistful[formats]`; or convert it to one of {_known()}"
         )
     with path.open("rb") as file:
         scene = trimesh.load_scene(
