@@ -6,6 +6,7 @@ python docs/make_pictures.py
 from pathlib import Path
 
 import fistful as ff
+from fistful.objects.generators import GENERATORS
 from fistful.view.picture import hand_sheet, object_sheet
 
 FOLDER = Path(__file__).parent / "pictures"
@@ -17,7 +18,8 @@ def main() -> None:
     for name in ff.hand_names():
         hand_sheet(ff.load_hand(name)).quantize(256).save(FOLDER / f"hand_{name}.png", optimize=True)
         print(f"hand_{name}.png")
-    objects = [ff.load_object(name) for name in ff.object_names()]
+    meshes = {name: make() for name, make in GENERATORS.items()}
+    objects = [(name, mesh.vertices, mesh.faces) for name, mesh in meshes.items()]
     object_sheet(objects).quantize(256).save(FOLDER / "objects.png", optimize=True)
     print("objects.png")
 

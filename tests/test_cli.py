@@ -13,6 +13,8 @@ import pytest
 import trimesh
 from PIL import Image
 
+from fistful import object_names
+
 
 def fistful(*arguments: str | Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -91,6 +93,13 @@ def test_objects_report_findings_and_go_on_after_a_bad_one(tmp_path: Path):
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+def test_objects_lists_all_without_preparing_them(tmp_path: Path):
+    done = fistful("objects", "--no-picture", cwd=tmp_path, FISTFUL_CACHE=str(tmp_path / "cache"))
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == list(object_names())
+    assert not (tmp_path / "cache").exists()
+
+
 def test_object_table_and_picture(tmp_path: Path):
     done = fistful("objects", "torus", "mug", "--picture", "out/two.png", cwd=tmp_path)
     assert done.returncode == 0
@@ -130,7 +139,7 @@ def test_doctor_passes(tmp_path: Path):
 def test_interrupt_leaves_no_traceback_and_no_temporary_file(tmp_path: Path):
     cache = tmp_path / "cache"
     process = subprocess.Popen(
-        [sys.executable, "-m", "fistful.cli", "objects", "--no-picture"],
+        [sys.executable, "-m", "fistful.cli", "objects", *object_names(), "--no-picture"],
         cwd=tmp_path,
         env=os.environ | {"FISTFUL_CACHE": str(cache)},
         stdout=subprocess.PIPE,

@@ -79,9 +79,9 @@ class Hands:
 
 @dataclass(frozen=True, kw_only=True)
 class Objects:
-    """List the built-in objects, or make meshes ready and say what was found and mended.
+    """List the built-in objects, or make some ready and say what was found and mended.
 
-    Any mesh file that trimesh reads works like a name. Results are cached by content.
+    Any mesh file that trimesh reads works like a name. Prepared objects are cached by content.
     """
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[OBJECT ...]")] = ()
@@ -99,42 +99,62 @@ class Objects:
 
     def run(self) -> None:
         """Print to standard output; write the picture. A bad mesh does not stop the others."""
-        from fistful.objects import load_object, object_names
+        if not self.names:
+            self._list()
+            return
+        from fistful.objects import load_object
 
         ready: list[Object] = []
         records: list[dict[str, Any]] = []
-        failed = 0
-        names = self.names or object_names()
         with _steps("preparing") as step:
-            for k, name in enumerate(names):
-                step(f"{name} ({k + 1} of {len(names)})")
+            for k, name in enumerate(self.names):
+                step(f"{name} ({k + 1} of {len(self.names)})")
                 start = time.process_time()
                 try:
                     item = load_object(name, units=self.units, rescale=self.rescale)
                 except FistfulError as error:
-                    failed += 1
                     records.append({"name": name, "error": str(error)})
-                    _talk.print(
-                        f"fistful: {error}", style="red", highlight=False, markup=False, soft_wrap=True
-                    )
+                    _complain(str(error))
                     continue
                 ready.append(item)
                 records.append(_object_record(item, time.process_time() - start))
-        path = None
-        if ready and not self.no_picture:
-            from fistful.view.picture import object_sheet
-
-            path = self.picture or PICTURES / "objects.png"
-            with _steps("drawing"):
-                sheet = object_sheet(ready)
-            _save_picture(sheet, path)
+        path = self._draw([(item.name, item.vertices, item.faces) for item in ready])
         if self.json:
             _print_json({"objects": records, "picture": path})
         else:
-            _print_objects(ready, records)
+            _print_objects(ready, [r["cpu_s"] for r in records if "error" not in r])
             _say_where("picture", path)
-        if failed:
+        if len(ready) < len(records):
             raise SystemExit(2)
+
+    def _list(self) -> None:
+        """The built-in objects, generated but not prepared."""
+        from fistful.objects.generators import GENERATORS
+
+        meshes = {name: make() for name, make in GENERATORS.items()}
+        path = self._draw([(name, mesh.vertices, mesh.faces) for name, mesh in meshes.items()])
+        if self.json:
+            extents = {name: {"extents_m": mesh.extents.tolist()} for name, mesh in meshes.items()}
+            _print_json({"objects": [{"name": n} | e for n, e in extents.items()], "picture": path})
+            return
+        table = _table("object", "size mm>>", "cm3>>", "faces>>", "about")
+        for name, mesh in meshes.items():
+            size = " x ".join(f"{1e3 * e:.0f}" for e in mesh.extents)
+            about = (GENERATORS[name].__doc__ or "").splitlines()[0]
+            table.add_row(name, size, f"{1e6 * mesh.volume:.0f}", f"{len(mesh.faces):,}", about)
+        _show(table)
+        _say_where("picture", path)
+
+    def _draw(self, meshes: "list[tuple[str, Any, Any]]") -> Path | None:
+        if self.no_picture or not meshes:
+            return None
+        from fistful.view.picture import object_sheet
+
+        path = self.picture or PICTURES / "objects.png"
+        with _steps("drawing"):
+            sheet = object_sheet(meshes)
+        _save_picture(sheet, path)
+        return path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,8 +212,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
 
 
-def _fail(message: str) -> None:
+def _complain(message: str) -> None:
     _talk.print(f"fistful: {message}", style="red", highlight=False, markup=False, soft_wrap=True)
+
+
+def _fail(message: str) -> None:
+    _complain(message)
     raise SystemExit(2) from None
 
 
@@ -302,12 +326,18 @@ def _hand_record(hand: "Hand") -> dict[str, Any]:
     }
 
 
-def _print_objects(ready: "Sequence[Object]", records: Sequence[dict[str, Any]]) -> None:
+def _print_objects(ready: "Sequence[Object]", cpu_s: Sequence[float]) -> None:
     table = _table(
-        "object", "size mm>>", "cm3>>", "faces>>", "bodies>>", "grid mm>>", "SDF error mm>>", "CPU s>>"
+        "object",
+        "size mm>>",
+        "cm3>>",
+        "faces>>",
+        "bodies>>",
+        "grid mm>>",
+        "SDF error mean/max mm>>",
+        "CPU s>>",
     )
-    seconds = {r["name"]: r.get("cpu_s", 0.0) for r in records}
-    for item in ready:
+    for item, seconds in zip(ready, cpu_s, strict=True):
         report = item.report
         table.add_row(
             item.name,
@@ -317,7 +347,7 @@ def _print_objects(ready: "Sequence[Object]", records: Sequence[dict[str, Any]])
             str(report.bodies),
             f"{1e3 * item.sdf.spacing:.2f}",
             f"{item.sdf_error.mean_mm:.3f} / {item.sdf_error.max_mm:.2f}",
-            f"{seconds[item.name]:.2f}",
+            f"{seconds:.2f}",
         )
     if ready:
         _show(table)

@@ -8,7 +8,8 @@ all functions of the joints q, a grasp of the ball is a root of
     max(r - d_g(c), 0) = 0 for every shape g (no shape enters the ball).
 
 It is solved by Levenberg-Marquardt in (q, c) with the contact points fixed, which are then chosen anew
-among the candidates, and so on. The verdict is closed form for the ball, and MuJoCo's for self-collision.
+among the candidates near the ball, and so on; a ball that some shape still enters is first pushed out of it,
+so that other candidates are near. The verdict is closed form for the ball, and MuJoCo's for self-collision.
 """
 
 from typing import NamedTuple
@@ -73,12 +74,13 @@ def grasp_ball(
         x, c = _solve(moving, i, j, x, middle if c is None else c, radius)
         q = np.repeat(model.open_pose[None], len(x), axis=0)
         q[:, mask] = x
-        poses = moving.model.poses(x)
-        clear = geom_distances(moving.model, poses, c[:, None])[:, 0].min(axis=1) > radius - OVERLAP_TOLERANCE
-        grasps = (_judge(model, first, second, q[k], c[k], radius) for k in np.flatnonzero(clear))
+        overlap, pushed = _push_out(moving.model, moving.model.poses(x), c, radius)
+        clear = np.flatnonzero(overlap < OVERLAP_TOLERANCE)
+        grasps = (_judge(model, first, second, q[k], c[k], radius) for k in clear)
         best = min((g for g in grasps if g is not None), key=lambda g: g.tilt_deg, default=best)
         if best is not None and best.tilt_deg < GOOD_TILT_DEG:
             break
+        c = pushed
     return best
 
 
@@ -197,6 +199,24 @@ def _solve(
     return x[:, :-3], x[:, -3:]
 
 
+def _push_out(model: Model, poses: BodyPoses, c: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray]:
+    """How deep the ball at each centre (S, 3) is entered, (S,) m, and the centres moved out of it."""
+    d, gradient = _distance_and_gradient(model, poses, c)
+    rows, deepest = np.arange(len(c)), np.argmin(d, axis=1)
+    overlap = np.maximum(radius - d[rows, deepest], 0.0)
+    # Half the spacing of candidates farther, or the same ones would be nearest again.
+    way = np.where(overlap > OVERLAP_TOLERANCE, overlap + OFF_PATCH / 2, 0.0)
+    return overlap, c + way[:, None] * gradient[rows, :, deepest]
+
+
+def _distance_and_gradient(model: Model, poses: BodyPoses, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Distances (S, G), m, of a point (S, 3) to all shapes, and central differences (S, 3, G) of them."""
+    h = 1e-6
+    varied = c[:, None] + h * np.concatenate([np.zeros((1, 3)), np.eye(3), -np.eye(3)])
+    d = geom_distances(model, poses, varied)
+    return d[:, 0], (d[:, 1:4] - d[:, 4:]) / (2 * h)
+
+
 def _judge(
     model: Model, first: Skin, second: Skin, q: np.ndarray, c: np.ndarray, radius: float
 ) -> BallGrasp | None:
@@ -227,8 +247,5 @@ def _judge(
 
 def _towards(model: Model, poses: BodyPoses, c: np.ndarray, geom: int) -> np.ndarray:
     """Unit vector from c to the nearest point of a shape: minus the gradient of its distance."""
-    h = 1e-6
-    varied = c + h * np.concatenate([np.eye(3), -np.eye(3)])
-    d = geom_distances(model, poses, varied)[:, geom]
-    gradient = d[:3] - d[3:]
-    return -gradient / np.linalg.norm(gradient)
+    gradient = _distance_and_gradient(model, BodyPoses(poses.p_HB[None], poses.R_HB[None]), c[None])[1]
+    return -gradient[0, :, geom] / np.linalg.norm(gradient[0, :, geom])

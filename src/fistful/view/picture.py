@@ -9,7 +9,6 @@ from PIL import Image, ImageDraw, ImageFont
 from fistful.hands.describing import verify_space
 from fistful.hands.hand import Hand, OppositionSpace
 from fistful.hands.skin import Skin
-from fistful.objects.object import Object
 from fistful.view.raycast import Camera, framing, render
 
 # Okabe and Ito's colours, which colour-blind people can tell apart.
@@ -36,25 +35,27 @@ def hand_sheet(hand: Hand, columns: int = 4) -> Image.Image:
     return _sheet(cells, columns)
 
 
-def object_sheet(objects: Sequence[Object], columns: int = 6) -> Image.Image:
-    """Objects side by side, each with its name and extents; not to one scale. No I/O."""
+def object_sheet(objects: Sequence[tuple[str, np.ndarray, np.ndarray]], columns: int = 6) -> Image.Image:
+    """Named meshes (name, vertices in m, faces) side by side with their extents; not to one scale. No I/O."""
     cells = []
-    for k, item in enumerate(objects):
-        extents = 1000 * np.ptp(item.vertices, axis=0)
-        label = f"{item.name}  {' x '.join(f'{e:.0f}' for e in extents)} mm"
-        cells.append((label, object_picture(item, OBJECT_COLOURS[k % len(OBJECT_COLOURS)])))
+    for k, (name, vertices, faces) in enumerate(objects):
+        extents = " x ".join(f"{1000 * e:.0f}" for e in np.ptp(vertices, axis=0))
+        picture = object_picture(vertices, faces, OBJECT_COLOURS[k % len(OBJECT_COLOURS)])
+        cells.append((f"{name}  {extents} mm", picture))
     return _sheet(cells, columns)
 
 
-def object_picture(item: Object, colour: tuple[float, float, float] = OBJECT_COLOURS[0]) -> Image.Image:
-    """One object, seen from the front and somewhat above. No I/O."""
+def object_picture(
+    vertices: np.ndarray, faces: np.ndarray, colour: tuple[float, float, float] = OBJECT_COLOURS[0]
+) -> Image.Image:
+    """One mesh, seen from the front and somewhat above. No I/O."""
     spec = mujoco.MjSpec()
-    mesh = spec.add_mesh(name="object", uservert=item.vertices.ravel(), userface=item.faces.ravel())
+    mesh = spec.add_mesh(name="object", uservert=np.ravel(vertices), userface=np.ravel(faces))
     mesh.inertia = mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL
     geom = spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_MESH, meshname="object")
     geom.rgba = [*colour, 1]
     m, d = _posed(spec, None)
-    camera = framing(item.vertices, np.array([0.6, -1.0, 0.55]), np.array([0.0, 0.0, 1.0]))
+    camera = framing(vertices, np.array([0.6, -1.0, 0.55]), np.array([0.0, 0.0, 1.0]))
     return render(m, d, camera, CELL, CELL)
 
 

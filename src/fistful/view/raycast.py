@@ -7,6 +7,7 @@ import numpy as np
 from PIL import Image
 
 BACKGROUND = np.array([1.0, 1.0, 1.0])
+SUBPIXELS = 3
 _FAR = 1e3
 
 
@@ -35,37 +36,62 @@ def render(m: mujoco.MjModel, d: mujoco.MjData, camera: Camera, width: int, heig
     """A lit, antialiased picture of all geoms in their colours; kinematics must be up to date. No I/O.
 
     One light beside the camera, with shadows (by casting from the light to every visible point), and a
-    little light from everywhere.
+    little light from everywhere. One ray a pixel, then SUBPIXELS^2 where neighbouring pixels differ.
     """
-    oversampling = 3
-    w, h = width * oversampling, height * oversampling
+    x, y = np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5)
+    colour = _colours(m, d, camera, _rays(camera, x.ravel(), y.ravel(), width, height))
+    colour = colour.reshape(height, width, 3)
+    rough = np.argwhere(_differs(colour))
+    steps = (np.arange(SUBPIXELS) + 0.5) / SUBPIXELS
+    dy, dx = (offset.ravel() for offset in np.meshgrid(steps, steps))
+    rays = _rays(camera, (rough[:, 1:] + dx).ravel(), (rough[:, :1] + dy).ravel(), width, height)
+    colour[rough[:, 0], rough[:, 1]] = _colours(m, d, camera, rays).reshape(len(rough), -1, 3).mean(axis=1)
+    return Image.fromarray((255 * np.clip(colour, 0, 1)).astype(np.uint8))
+
+
+def _rays(camera: Camera, x: np.ndarray, y: np.ndarray, width: int, height: int) -> np.ndarray:
+    """Unit rays (N, 3) through points x, y (N,) of the picture, in pixels from its upper left corner."""
     forward, right, above = _axes(camera.target - camera.eye, camera.up)
     half = np.tan(np.deg2rad(camera.fov_deg) / 2)
-    u = (2 * (np.arange(w) + 0.5) / w - 1) * half * w / h
-    v = (1 - 2 * (np.arange(h) + 0.5) / h) * half
-    rays = forward + u[None, :, None] * right + v[:, None, None] * above
-    rays = (rays / np.linalg.norm(rays, axis=-1, keepdims=True)).reshape(-1, 3)
+    u, v = (2 * x - width) / height * half, (1 - 2 * y / height) * half
+    rays = forward + u[:, None] * right + v[:, None] * above
+    return rays / np.linalg.norm(rays, axis=1, keepdims=True)
 
+
+def _differs(colour: np.ndarray) -> np.ndarray:
+    """Mask (H, W) of the pixels whose colour is not that of a neighbour."""
+    mask = np.zeros(colour.shape[:2], dtype=bool)
+    for axis in (0, 1):
+        step = np.abs(np.diff(colour, axis=axis)).max(axis=-1) > 0.08
+        pad = [(0, 1), (0, 0)] if axis == 0 else [(0, 0), (0, 1)]
+        mask |= np.pad(step, pad) | np.pad(step, [p[::-1] for p in pad])
+    return mask
+
+
+def _colours(m: mujoco.MjModel, d: mujoco.MjData, camera: Camera, rays: np.ndarray) -> np.ndarray:
+    """What each ray from the camera sees, (N, 3) in 0..1."""
+    colour = np.tile(BACKGROUND, (len(rays), 1))
     distance, geom, normal = _cast(m, d, camera.eye, rays)
     seen = np.flatnonzero(geom >= 0)
-    image = np.tile(BACKGROUND, (len(rays), 1))
-    points = camera.eye + distance[seen, None] * rays[seen]
-    n = normal[seen]
-    n = n * np.where(np.sum(n * rays[seen], axis=1) > 0, -1.0, 1.0)[:, None]
+    if not len(seen):
+        return colour
+    rays, n = rays[seen], normal[seen]
+    points = camera.eye + distance[seen, None] * rays
+    n = n * np.where(np.sum(n * rays, axis=1) > 0, -1.0, 1.0)[:, None]
+    _, right, above = _axes(camera.target - camera.eye, camera.up)
     light = camera.eye + np.linalg.norm(camera.target - camera.eye) * (0.7 * above - 0.6 * right)
     to_light = light - points
     reach = np.linalg.norm(to_light, axis=1, keepdims=True)
     to_light /= reach
     blocked = _cast(m, d, light, -to_light)[0] < reach[:, 0] - 1e-3
     diffuse = np.maximum(np.sum(n * to_light, axis=1), 0.0) * np.where(blocked, 0.25, 1.0)
-    headlight = np.abs(np.sum(n * rays[seen], axis=1))
-    halfway = to_light - rays[seen]
+    headlight = np.abs(np.sum(n * rays, axis=1))
+    halfway = to_light - rays
     halfway /= np.linalg.norm(halfway, axis=1, keepdims=True)
     gloss = np.where(blocked, 0.0, 0.12 * np.maximum(np.sum(n * halfway, axis=1), 0.0) ** 40)
     shade = 0.30 + 0.25 * headlight + 0.50 * diffuse
-    image[seen] = m.geom_rgba[geom[seen], :3] * shade[:, None] + gloss[:, None]
-    pixels = (255 * np.clip(image, 0, 1)).astype(np.uint8).reshape(h, w, 3)
-    return Image.fromarray(pixels).resize((width, height), Image.Resampling.LANCZOS)
+    colour[seen] = m.geom_rgba[geom[seen], :3] * shade[:, None] + gloss[:, None]
+    return colour
 
 
 def _axes(forward: np.ndarray, up: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
