@@ -21,12 +21,11 @@ Mechanics (joints, limits, couplings, torque limits, shapes, open pose) stay in 
 """
 
 import json
+import math
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from fistful.errors import HandError
 
@@ -139,8 +138,7 @@ def parse_description(data: dict[str, Any]) -> Description:
 
 def _parse_patch(data: dict[str, Any]) -> Patch:
     x, y, z = (float(v) for v in data["direction"])
-    length = float(np.linalg.norm([x, y, z]))
-    if not 1e-9 < length < 1e9:
+    if not 1e-9 < math.hypot(x, y, z) < 1e9:
         raise ValueError(f"direction {data['direction']} of a patch on {data['body']!r} has no length")
     cone_deg = float(data.get("cone_deg", 50))
     if not 0 < cone_deg <= 180:

@@ -5,6 +5,7 @@ MuJoCo would expand a million replicas without a word, and end the process on a 
 """
 
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -20,6 +21,7 @@ MAX_FILES = 50
 MAX_COUNT = 10_000
 """Any number that makes MuJoCo reserve memory."""
 
+_NAN = re.compile(r"[+-]?nan($|[^a-z_])", re.IGNORECASE)
 _SOFT = ("composite", "flexcomp", "flex", "hfield")
 _USERS = ("body", "jnt", "geom", "site", "cam", "tendon", "actuator", "sensor")
 _COUNTS = {
@@ -206,7 +208,7 @@ def _check_extent(path: Path, element: ElementTree.Element) -> None:
             raise HandError(f"{path.name} has a <{node.tag}>; a hand is made of rigid bodies")
         for key, value in node.attrib.items():
             where = f"{path.name}: {key}={value[:60]!r} of <{node.tag}>"
-            if key != "name" and any(token.lower().strip("+-") == "nan" for token in value.split()):
+            if key != "name" and any(map(_NAN.match, value.split())):
                 raise HandError(f"{where} is not a number")
             if key in _COUNTS.get(node.tag, ()) and _largest(value) > MAX_COUNT:
                 raise HandError(f"{where} is more than {MAX_COUNT:,}")

@@ -111,6 +111,8 @@ def _read_mjcf(path: Path) -> Imported:
         complaint = one_line(error)
     try:
         spec = mujoco.MjSpec.from_file(file)
+        # Pictures may have carried all the mass.
+        spec.compiler.boundmass, spec.compiler.boundinertia = 1e-6, 1e-12
         for geom in [g for g in spec.geoms if not g.contype and not g.conaffinity]:
             spec.delete(geom)
         used = {g.meshname for g in spec.geoms}
@@ -120,7 +122,7 @@ def _read_mjcf(path: Path) -> Imported:
             *spec.textures,
         ]:
             spec.delete(asset)
-        return Imported(spec.compile(), (f"left out visual geometry: {complaint}",))
+        return Imported(spec.compile(), (f"left out visual geometry, and its mass: {complaint}",))
     except MUJOCO_ERRORS:
         raise HandError(f"MuJoCo can not use {path.name}: {complaint}") from None
 

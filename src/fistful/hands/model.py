@@ -16,6 +16,7 @@ MAX_SPAN = 1.0
 """m. A hand is smaller than this in every direction."""
 # MuJoCo's enums do not compare equal to the integers in its arrays.
 HINGE, SLIDE = int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE)
+FREE = int(mujoco.mjtJoint.mjJNT_FREE)
 JOINT_EQUALITY = int(mujoco.mjtEq.mjEQ_JOINT)
 MUJOCO_ERRORS = (ValueError, RuntimeError, MemoryError, mujoco.FatalError)
 """What its parser and compiler raise; RuntimeError is any exception from inside, such as a lack of memory."""
@@ -198,9 +199,10 @@ def check_size(m: mujoco.MjModel, bodies: list[int]) -> None:
     mujoco.mj_kinematics(m, d)
     own = np.isin(m.geom_bodyid, bodies)
     reach = m.geom_rbound[own, None]
-    corners = np.concatenate([d.xpos[bodies], d.geom_xpos[own] - reach, d.geom_xpos[own] + reach])
-    span = float(np.max(np.ptp(corners, axis=0))) if np.all(np.isfinite(corners)) else np.inf
-    if span > MAX_SPAN:
+    with np.errstate(all="ignore"):
+        corners = np.concatenate([d.xpos[bodies], d.geom_xpos[own] - reach, d.geom_xpos[own] + reach])
+        span = float(np.max(np.ptp(corners, axis=0)))
+    if not span <= MAX_SPAN:
         raise HandError(
             f"the hand measures {span:.3g} m; a hand is smaller than {MAX_SPAN:g} m, and its files are "
             "in metres: if this one is in millimetres, scale it by 0.001"
@@ -327,9 +329,12 @@ def _geom(m: mujoco.MjModel, g: int) -> Geom:
 
 
 def _collision_pairs(m: mujoco.MjModel) -> np.ndarray:
-    """Pairs of geoms on different, not adjacent, not excluded bodies."""
+    """Pairs of geoms on different, not adjacent, not excluded bodies; base and first links may well collide.
+
+    These are the pairs that MuJoCo tests: it excuses neighbours, but not those of a body fixed to the world.
+    """
     skipped = {frozenset((int(s) >> 16, int(s) & 0xFFFF)) for s in m.exclude_signature}
-    skipped |= {frozenset((b, int(m.body_parentid[b]))) for b in range(1, m.nbody)}
+    skipped |= {frozenset((b, int(m.body_parentid[b]))) for b in range(1, m.nbody) if m.body_parentid[b] > 1}
     pairs = [
         (g, h)
         for g in range(m.ngeom)

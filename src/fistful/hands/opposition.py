@@ -3,7 +3,7 @@
 With ball radius r and centre c, contact points a, b of the two surfaces and their outward normals n_a, n_b,
 all functions of the joints q, a grasp of the ball is a root of
 
-    a + r n_a = c,    b + r n_b = c        (touching, tangent),
+    a + r n_a = c,    b + r n_b = c        (touching, tangent; an offset along the surface counts less),
     n_a + n_b = 0                          (opposed; weighted low, friction does the rest),
     max(r - d_g(c), 0) = 0 for every shape g (no shape enters the ball).
 
@@ -22,6 +22,8 @@ from fistful.hands.model import Model, freeze
 from fistful.hands.skin import Skin, geom_distances
 
 ROUNDS, STEPS = 6, 8
+SLIDING = 0.3
+"""Weight of the ball's offset along a surface against that from it: it may touch between two candidates."""
 TOUCH_TOLERANCE = 1e-3
 """m. How near a surface must come to the ball to touch it."""
 OVERLAP_TOLERANCE = 5e-4
@@ -156,7 +158,9 @@ def _residual(model: Model, a: Skin, b: Skin, x: np.ndarray, radius: float) -> n
     for skin in (a, b):
         R, p = poses.R_HB[rows, :, skin.body], poses.p_HB[rows, :, skin.body]
         n = np.einsum("svij,sj->svi", R, skin.n_B)
-        touch.append(p + np.einsum("svij,sj->svi", R, skin.p_B) + radius * n - c)
+        off = p + np.einsum("svij,sj->svi", R, skin.p_B) + radius * n - c
+        along = np.sum(off * n, axis=-1, keepdims=True) * n
+        touch.append(along + SLIDING * (off - along))
         normal.append(n)
     opposed = 0.5 * radius * (normal[0] + normal[1])
     inside = np.maximum(radius - geom_distances(model, poses, c[..., None, :])[..., 0, :], 0.0)

@@ -5,7 +5,7 @@ left out. Bodies without a joint are merged into the body that carries them. Col
 primitive that fits them best. Whatever is left out or replaced is said in the notes.
 """
 
-from collections.abc import Iterable
+from itertools import product
 from typing import NamedTuple
 from xml.etree import ElementTree
 
@@ -15,6 +15,15 @@ import numpy as np
 from fistful.errors import HandError
 from fistful.geometry.pose import quaternion_from_rotation
 from fistful.geometry.primitives import Kind
+from fistful.hands.branching import (
+    body_name,
+    carriers,
+    descends,
+    find_palm,
+    joint_name,
+    joints_of,
+    unused_name,
+)
 from fistful.hands.model import (
     HINGE,
     JOINT_EQUALITY,
@@ -29,6 +38,10 @@ from fistful.hands.shapes import as_primitives
 
 DEFAULT_TORQUE_LIMIT = 1.0
 """N m, for a joint whose file states no force limit (or 0, as some URDFs do)."""
+LARGE_NUMBER = 1e15
+"""No quantity of a model is as large, in whatever units."""
+LARGE_RANGE = 1e3
+"""rad or m. A joint with a wider range has none."""
 MAX_BODIES = 64
 """Moving bodies; a Shadow hand has 22, a humanoid with two such hands fewer than this."""
 STRUCTURAL_OVERLAP = 0.95
@@ -44,10 +57,11 @@ class Reduced(NamedTuple):
 
 def reduce_model(m: mujoco.MjModel, name: str) -> Reduced:
     """The canonical MJCF of a compiled model. No I/O."""
+    _check_numbers(m)
     notes: list[str] = []
-    palm = _palm(m)
-    carrier = _carriers(m, palm)
-    kept = [b for b in range(m.nbody) if b == palm or (_descends(m, b, palm) and m.body_jntnum[b])]
+    palm = find_palm(m)
+    carrier = carriers(m, palm)
+    kept = [b for b in range(m.nbody) if b == palm or (descends(m, b, palm) and m.body_jntnum[b])]
     if len(kept) > MAX_BODIES:
         raise HandError(f"the model has {len(kept) - 1} moving bodies; a hand has fewer than {MAX_BODIES}")
     _note_left_out(m, palm, kept, notes)
@@ -56,26 +70,26 @@ def reduce_model(m: mujoco.MjModel, name: str) -> Reduced:
     mujoco.mj_kinematics(m, at_rest)
 
     root = _skeleton(name)
-    members = {b: [c for c in range(m.nbody) if carrier[c] == b and _descends(m, c, palm)] for b in kept}
+    members = {b: [c for c in range(m.nbody) if carrier[c] == b and descends(m, c, palm)] for b in kept}
     check_size(m, [c for group in members.values() for c in group])
     shapes = _collision_geoms(m, [c for group in members.values() for c in group])
     elements: dict[int, ElementTree.Element] = {}
     for b in kept:
         if b == palm:
-            element = ElementTree.SubElement(_section(root, "worldbody"), "body", name=_body_name(m, b))
+            element = ElementTree.SubElement(_section(root, "worldbody"), "body", name=body_name(m, b))
         else:
             parent = carrier[m.body_parentid[b]]
             pose = _relative_pose(at_rest, parent, b)
-            element = ElementTree.SubElement(elements[parent], "body", name=_body_name(m, b), attrib=pose)
+            element = ElementTree.SubElement(elements[parent], "body", name=body_name(m, b), attrib=pose)
         elements[b] = element
         _add_inertial(m, at_rest, element, b, members[b])
         if b != palm:
             _add_joints(m, element, b, notes)
         _add_geoms(m, at_rest, element, b, [g for g in shapes if m.geom_bodyid[g] in members[b]], notes)
     _note_unstated_torques(m, kept[1:], notes)
-    kept_joints = {j for b in kept[1:] for j in _joints_of(m, b)}
+    kept_joints = {j for b in kept[1:] for j in joints_of(m, b)}
     coupled = _add_couplings(m, root, kept_joints, notes)
-    free = [_joint_name(m, j) for j in sorted(kept_joints - coupled)]
+    free = [joint_name(m, j) for j in sorted(kept_joints - coupled)]
     for joint in free:
         ElementTree.SubElement(
             _section(root, "actuator"), "position", name=joint, joint=joint, inheritrange="1"
@@ -84,11 +98,26 @@ def reduce_model(m: mujoco.MjModel, name: str) -> Reduced:
     for signature in m.exclude_signature:
         a, b = carrier[int(signature) >> 16], carrier[int(signature) & 0xFFFF]
         if a in elements and b in elements and a != b:
-            ElementTree.SubElement(contact, "exclude", body1=_body_name(m, a), body2=_body_name(m, b))
+            ElementTree.SubElement(contact, "exclude", body1=body_name(m, a), body2=body_name(m, b))
     _exclude_structural_overlaps(root)
     _add_open_pose(root, notes)
     ElementTree.indent(root)
     return Reduced(ElementTree.tostring(root, encoding="unicode") + "\n", tuple(notes))
+
+
+def _check_numbers(m: mujoco.MjModel) -> None:
+    """Raise HandError for numbers that no hand has: MuJoCo lets infinity pass, and makes NaN of 1e300."""
+    for kind, view, count, fields in (
+        ("body", m.body, m.nbody, ("pos", "quat", "ipos", "iquat", "mass", "inertia")),
+        ("joint", m.joint, m.njnt, ("pos", "axis", "qpos0")),
+        ("geom", m.geom, m.ngeom, ("pos", "quat", "size")),
+        ("equality constraint", m.eq, m.neq, ("data",)),
+    ):
+        for item, field in product(map(view, range(count)), fields):
+            values = np.ravel(getattr(item, field))
+            if not np.all(np.abs(values) < LARGE_NUMBER):
+                numbers = ", ".join(f"{v:g}" for v in values[:4])
+                raise HandError(f"{kind} {item.name!r} of the model has {field} {numbers}")
 
 
 def _skeleton(name: str) -> ElementTree.Element:
@@ -124,76 +153,11 @@ def _numbers(values: np.ndarray) -> str:
     return " ".join(f"{float(np.round(v, 9)) + 0.0:.9g}" for v in np.ravel(values))
 
 
-def _joints_of(m: mujoco.MjModel, body: int) -> range:
-    first = int(m.body_jntadr[body])
-    return range(first, first + int(m.body_jntnum[body]))
-
-
-def _body_name(m: mujoco.MjModel, body: int) -> str:
-    """The body's name, or one made up; the world, where it serves as palm, can not keep its own."""
-    taken = [m.body(b).name for b in range(m.nbody)]
-    return (body and taken[body]) or _unused(f"body_{body}" if body else "base", taken)
-
-
-def _joint_name(m: mujoco.MjModel, joint: int) -> str:
-    """The joint's name, or one made up of its body's."""
-    taken = [m.joint(j).name for j in range(m.njnt)]
-    body = int(m.jnt_bodyid[joint])
-    made_up = f"{_body_name(m, body)}_joint{joint - int(m.body_jntadr[body])}"
-    return taken[joint] or _unused(made_up, taken)
-
-
-def _unused(name: str, taken: Iterable[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name
-
-
-def _descends(m: mujoco.MjModel, body: int, ancestor: int) -> bool:
-    return body == ancestor or ancestor in _ancestors(m, body)
-
-
-def _carriers(m: mujoco.MjModel, palm: int = 0) -> list[int]:
-    """For each body, the body with a joint (or the palm, or the world) that it is rigidly fixed to."""
-    carrier = [0] * m.nbody
-    for b in range(1, m.nbody):
-        carrier[b] = b if m.body_jntnum[b] or b == palm else carrier[m.body_parentid[b]]
-    return carrier
-
-
-def _palm(m: mujoco.MjModel) -> int:
-    """The deepest body that all fingers hang from.
-
-    Fingers end in moving bodies that carry shapes and have no moving body with shapes below them. With a
-    single finger there is nothing to branch from, and the body that carries the first joint is taken.
-    """
-    carrier = _carriers(m)
-    moving = {carrier[int(b)] for b in m.geom_bodyid} - {0}
-    above = {b: _ancestors(m, b) for b in moving}
-    tips = [b for b in moving if not any(b in chain for chain in above.values())]
-    if not tips:
-        raise HandError("the model has no joint that moves a shape: it is not a hand")
-    if len(tips) == 1:
-        return next(int(m.body_parentid[b]) for b in [*reversed(above[tips[0]]), *tips] if m.body_jntnum[b])
-    common = set.intersection(*(set(above[t]) for t in tips))
-    return max(common, key=lambda b: len(_ancestors(m, b)))
-
-
-def _ancestors(m: mujoco.MjModel, body: int) -> list[int]:
-    """Parent, grandparent, ..., world."""
-    chain = []
-    while body:
-        body = int(m.body_parentid[body])
-        chain.append(body)
-    return chain
-
-
 def _note_left_out(m: mujoco.MjModel, palm: int, kept: list[int], notes: list[str]) -> None:
-    above = [
-        _joint_name(m, j) for b in range(m.nbody) if b not in kept or b == palm for j in _joints_of(m, b)
-    ]
+    above = [joint_name(m, j) for b in range(m.nbody) if b not in kept or b == palm for j in joints_of(m, b)]
     if above:
-        notes.append(f"left out what is above the palm {_body_name(m, palm)!r}: joints {', '.join(above)}")
+        where = f"above or beside the palm {body_name(m, palm)!r}"
+        notes.append(f"left out what is {where}: joints {', '.join(above)}")
 
 
 def _relative_pose(d: mujoco.MjData, parent: int, body: int) -> dict[str, str]:
@@ -231,14 +195,14 @@ def _add_inertial(
 
 
 def _add_joints(m: mujoco.MjModel, element: ElementTree.Element, body: int, notes: list[str]) -> None:
-    for j in _joints_of(m, body):
-        name = _joint_name(m, j)
+    for j in joints_of(m, body):
+        name = joint_name(m, j)
         if m.jnt_type[j] not in (HINGE, SLIDE):
             raise HandError(
                 f"joint {name!r} is a ball or free joint; a finger's joints are hinges and slides"
             )
         slide = m.jnt_type[j] == SLIDE
-        if m.jnt_limited[j]:
+        if m.jnt_limited[j] and np.all(np.abs(m.jnt_range[j]) < LARGE_RANGE):
             limits = m.jnt_range[j]
         else:
             limits = np.array([-0.1, 0.1]) if slide else np.array([-np.pi, np.pi])
@@ -258,9 +222,7 @@ def _add_joints(m: mujoco.MjModel, element: ElementTree.Element, body: int, note
 
 
 def _note_unstated_torques(m: mujoco.MjModel, bodies: list[int], notes: list[str]) -> None:
-    names = [
-        _joint_name(m, j) for b in bodies for j in _joints_of(m, b) if _stated_torque_limit(m, j) is None
-    ]
+    names = [joint_name(m, j) for b in bodies for j in joints_of(m, b) if _stated_torque_limit(m, j) is None]
     if names:
         notes.append(f"no force limit stated for {', '.join(names)}: took {DEFAULT_TORQUE_LIMIT:g} N m (N)")
 
@@ -305,7 +267,7 @@ def _add_geoms(
     for g in geoms:
         R_BG = R_WB.T @ d.geom_xmat[g].reshape(3, 3)
         p_BG = R_WB.T @ (d.geom_xpos[g] - p_WB)
-        label = taken[g] or _unused(f"{_body_name(m, body)}_{count}", taken)
+        label = taken[g] or unused_name(f"{body_name(m, body)}_{count}", taken)
         shapes = as_primitives(m, g, label, notes)
         count += bool(shapes)
         for k, shape in enumerate(shapes):
@@ -329,7 +291,7 @@ def _add_couplings(
     moving = {int(m.jnt_bodyid[j]) for j in kept_joints}
     for e in np.flatnonzero(m.eq_active0).tolist():
         if m.eq_type[e] != JOINT_EQUALITY:
-            if any(_carriers(m)[b] in moving for b in _tied_bodies(m, e)):
+            if any(carriers(m)[b] in moving for b in _tied_bodies(m, e)):
                 raise HandError(
                     f"equality constraint {m.eq(e).name or e!r} closes a linkage; fistful needs an open "
                     "tree: replace the linkage by coupled joints (URDF mimic, or an MJCF joint equality)"
@@ -340,14 +302,14 @@ def _add_couplings(
             continue
         polynomial = m.eq_data[e, :5]
         if b >= 0 and np.any(polynomial[2:]):
-            notes.append(f"coupling of {_joint_name(m, a)!r} is not linear: only its linear part is kept")
+            notes.append(f"coupling of {joint_name(m, a)!r} is not linear: only its linear part is kept")
         coupled.add(a)
-        pair = {"joint1": _joint_name(m, a)}
+        pair = {"joint1": joint_name(m, a)}
         if b in kept_joints:
-            pair["joint2"] = _joint_name(m, b)
+            pair["joint2"] = joint_name(m, b)
         else:
             # Without its driver, or with one that is left out and so stays at rest, the joint is constant.
-            notes.append(f"joint {_joint_name(m, a)!r} is held at a constant value by a coupling")
+            notes.append(f"joint {joint_name(m, a)!r} is held at a constant value by a coupling")
         ElementTree.SubElement(
             _section(root, "equality"), "joint", attrib=pair, polycoef=f"{_numbers(polynomial[:2])} 0 0 0"
         )

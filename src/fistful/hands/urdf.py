@@ -131,8 +131,9 @@ def _vector(text: str | None, default: tuple[float, ...], where: str) -> np.ndar
         vector = np.array([float(t) for t in text.split()])
     except ValueError:
         vector = np.array([np.nan])
-    if vector.shape != (len(default),) or not np.all(np.isfinite(vector)):
-        raise HandError(f"{where}: expected {len(default)} numbers, found {text!r}")
+    # Larger numbers than a billion are a mistake, and overflow when squared again and again.
+    if vector.shape != (len(default),) or not np.all(np.abs(vector) < 1e9):
+        raise HandError(f"{where}: expected {len(default)} numbers of ordinary size, found {text[:60]!r}")
     return vector
 
 
