@@ -282,7 +282,7 @@ def _print_hand_list(hands: "Sequence[Hand]") -> None:
 def _print_hand(hand: "Hand") -> None:
     model = hand.model
     print(f"{hand.name}: {hand.summary}\n")
-    table = _table("joint", "lower>>", "upper>>", "open>>", "limit N m>>", "finger")
+    table = _table("joint", "lower>>", "upper>>", "open>>", "limit N m (N)>>", "finger")
     for k, joint in enumerate(model.joints):
         finger = ", ".join(f.name for f in hand.fingers if f.joint_mask[k])
         numbers = (model.lower[k], model.upper[k], model.open_pose[k], model.torque_limit[k])

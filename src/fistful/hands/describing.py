@@ -76,7 +76,7 @@ def describe(model: Model, name: str, summary: str = "", progress: Progress = la
             if option.facing < RARELY * SAMPLES or (best and len(best[1]) >= ENOUGH_BALLS[_rank(option)]):
                 continue
             first, second = option.first, option.second
-            progress(f"{first.part} {first.kind} against {second.part} {second.kind}")
+            progress(" against ".join(" ".join(dict.fromkeys((s.part, s.kind))) for s in (first, second)))
             held = _held_balls(model, facing, option, joints_of[first.part] | joints_of[second.part])
             if held and (best is None or len(held) > len(best[1])):
                 best = option, held

@@ -351,20 +351,33 @@ def _exclude_structural_overlaps(root: ElementTree.Element) -> None:
 
 
 def _add_open_pose(root: ElementTree.Element, notes: list[str]) -> None:
-    """The zero pose within limits or, if fingers overlap there, the first free one towards mid-range."""
+    """The open pose: hinges at zero within limits, slides where the hand is widest.
+
+    If fingers overlap there, the first free pose on the way to mid-range.
+    """
     m = compile_mjcf(ElementTree.tostring(root, encoding="unicode"))
     d = mujoco.MjData(m)
     C, c, independent = joint_coupling(m)
     lower, upper = independent_limits(m, C, c, independent)
-    zero, middle = np.clip(0.0, lower, upper), (lower + upper) / 2
-    pose = C @ zero + c
-    for share in np.linspace(0, 1, 11):
-        d.qpos[:] = C @ ((1 - share) * zero + share * middle) + c
+
+    def place(q: np.ndarray) -> None:
+        d.qpos[:] = C @ q + c
         mujoco.mj_kinematics(m, d)
+
+    def width(q: np.ndarray) -> float:
+        place(q)
+        return float(np.sum(np.var(d.geom_xpos, axis=0)))
+
+    opened, middle = np.clip(0.0, lower, upper), (lower + upper) / 2
+    for k in np.flatnonzero(m.jnt_type[independent] == SLIDE):
+        ends = [np.where(np.arange(len(opened)) == k, end, opened) for end in (lower[k], upper[k])]
+        opened = max(ends, key=width)
+    for share in np.linspace(0, 1, 11):
+        place((1 - share) * opened + share * middle)
         mujoco.mj_collision(m, d)
         if not any(contact.dist < -1e-4 for contact in d.contact):
-            pose = d.qpos.copy()
             break
     else:
-        notes.append("no open pose free of self-collision was found between zero and mid-range: took zero")
-    ElementTree.SubElement(_section(root, "keyframe"), "key", name=OPEN_KEYFRAME, qpos=_numbers(pose))
+        place(opened)
+        notes.append("no open pose free of self-collision was found: took the widest one")
+    ElementTree.SubElement(_section(root, "keyframe"), "key", name=OPEN_KEYFRAME, qpos=_numbers(d.qpos))
