@@ -173,21 +173,35 @@ def sound(storage: Storage) -> int:
     return len(entries)
 
 
+# A writer that halts once the staged file is complete but neither synced nor renamed.
+HALTED = """
+import os, time
+def halt(file):
+    print("midway", flush=True)
+    time.sleep(600)
+os.fsync = halt
+"""
+
+
 @pytest.mark.skipif(os.name == "nt", reason="needs kill -9")
 def test_killed_and_concurrent_writers_leave_a_sound_cache(storage):
-    """kill -9 at various moments of writing, and two writers at once."""
+    """kill -9 just before the rename and at arbitrary moments of writing; then two writers at once."""
+    halted = subprocess.Popen(
+        [sys.executable, "-c", HALTED + WRITER, str(storage.folder), "1"], stdout=subprocess.PIPE
+    )
+    assert [halted.stdout.readline(), halted.stdout.readline()] == [b"ready\n", b"midway\n"]
+    halted.send_signal(signal.SIGKILL)
+    halted.communicate()
+    assert len(list(storage.folder.glob("*.tmp"))) == 1
+    assert sound(storage) == 0
     command = [sys.executable, "-c", WRITER, str(storage.folder)]
-    killed_midway = 0
     for delay in (0.01, 0.03, 0.05, 0.08, 0.13):
         writer = subprocess.Popen([*command, "1000"], stdout=subprocess.PIPE)
         assert writer.stdout.readline() == b"ready\n"
         time.sleep(delay)
         writer.send_signal(signal.SIGKILL)
-        writer.wait()
-        writer.stdout.close()
-        killed_midway += len(list(storage.folder.glob("*.tmp")))
+        writer.communicate()
         sound(storage)
-    assert killed_midway > 0  # Otherwise the test has not tested anything.
     writers = [subprocess.Popen([*command, "6"], stdout=subprocess.DEVNULL) for _ in range(2)]
     assert [w.wait() for w in writers] == [0, 0]
     assert sound(storage) == 3
