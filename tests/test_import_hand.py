@@ -5,6 +5,7 @@ Every opposition space is judged by MuJoCo's own distances, not by the code that
 
 import re
 import shutil
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -115,7 +116,7 @@ def surface_points(m: mujoco.MjModel, g: int) -> np.ndarray:
     ("name", "median_mm", "p95_mm"),
     [("allegro", 1e-3, 1e-3), ("shadow", 0.7, 2.5), ("leap", 0.7, 2), ("barrett", 1, 3)],
 )
-def test_primitives_follow_the_collision_geometry(name, median_mm, p95_mm, vendor, assets):
+def test_primitives_follow_the_collision_geometry(name, median_mm, p95_mm, vendor, assets, figure):
     """How far every collision shape's surface is from the shapes that stand for its body."""
     model: Model = vendor(name).model
     m = vendor_compiled(assets / FILES[name])
@@ -138,7 +139,7 @@ def test_primitives_follow_the_collision_geometry(name, median_mm, p95_mm, vendo
         worst.append(np.abs(distance[:, own]).min(axis=1))
     distance_mm = 1e3 * np.concatenate(worst)
     median, p95 = np.median(distance_mm), np.percentile(distance_mm, 95)
-    print(f"{name}: collision surface to primitives: median {median:.2f} mm, 95 % {p95:.2f} mm")
+    figure(f"{name} (vendor file, automatic): collision surface to primitives, 95 %", p95, "mm")
     assert median < median_mm
     assert p95 < p95_mm
 
@@ -280,30 +281,30 @@ def judge(hand: Hand, space_name: str, ball_mm: float) -> Verdict:
     return Verdict(1e3 * gap, 1e3 * overlap, float(tilt))
 
 
-def judge_all(hand: Hand) -> None:
+def judge_all(hand: Hand, label: str = "", figure: Callable[..., None] = lambda *_: None) -> None:
     verdicts = {}
     for space in hand.description.opposition_spaces:
         ball_mm = min(40.0, space.span_mm[1] if space.span_mm else 40.0)
         verdicts[space.name] = judge(hand, space.name, ball_mm)
-    worst = Verdict(*np.max(list(verdicts.values()), axis=0))
-    print(
-        f"{hand.name}: {len(verdicts)} spaces hold a ball; worst gap {worst.gap_mm:.3f} mm, "
-        f"overlap {worst.overlap_mm:.3f} mm, tilt {worst.tilt_deg:.1f} deg"
-    )
     assert verdicts
+    worst = Verdict(*np.max(list(verdicts.values()), axis=0))
+    figure(f"{label}: opposition spaces that hold a ball in MuJoCo", len(verdicts))
+    figure(f"{label}: opposition spaces, largest gap", worst.gap_mm, "mm")
+    figure(f"{label}: opposition spaces, deepest overlap", worst.overlap_mm, "mm")
+    figure(f"{label}: opposition spaces, largest tilt", worst.tilt_deg, "deg")
     assert worst.gap_mm < 1, verdicts
     assert worst.overlap_mm < 0.6, verdicts
     assert worst.tilt_deg < 45, verdicts
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_mujoco_agrees_that_every_space_found_holds_a_ball(name, vendor):
-    judge_all(vendor(name))
+def test_mujoco_agrees_that_every_space_found_holds_a_ball(name, vendor, figure):
+    judge_all(vendor(name), f"{name} (vendor file, automatic)", figure)
 
 
 @pytest.mark.parametrize("name", hand_names())
-def test_mujoco_agrees_that_every_built_in_space_holds_a_ball(name):
-    judge_all(load_hand(name))
+def test_mujoco_agrees_that_every_built_in_space_holds_a_ball(name, figure):
+    judge_all(load_hand(name), name, figure)
 
 
 # ---------------------------------------------------------------------------------------------------
