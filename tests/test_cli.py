@@ -76,6 +76,32 @@ def test_written_hand_loads_again(tmp_path: Path):
     assert a == b
 
 
+def test_writing_again_does_not_lose_an_edit(tmp_path: Path):
+    write = ("hands", "allegro", "--no-picture", "--write", "mine")
+    assert fistful(*write, cwd=tmp_path).returncode == 0
+    description = tmp_path / "mine" / "allegro.toml"
+    description.write_text(description.read_text().replace("four fingers", "my edit"))
+    again = fistful(*write, cwd=tmp_path)
+    assert again.returncode == 2 and "allegro" in again.stderr and "--force" in again.stderr
+    assert "my edit" in description.read_text()
+    assert fistful(*write, "--force", cwd=tmp_path).returncode == 0
+    assert "my edit" not in description.read_text()
+
+
+def test_check_measures_an_edited_space_anew(tmp_path: Path):
+    fistful("hands", "allegro", "--no-picture", "--write", "mine", cwd=tmp_path)
+    description = tmp_path / "mine" / "allegro.toml"
+    # The back of the ring finger against the palm: hardly a place to hold anything.
+    text = description.read_text()
+    start = text.index('name = "ring_pad"')
+    end = text.index("[[surface]]", start)
+    description.write_text(text[:start] + text[start:end].replace("[1, 0, 0]", "[-1, 0, 0]") + text[end:])
+    done = fistful("hands", "mine/allegro.toml", "--no-picture", "--check", "--json", cwd=tmp_path)
+    spans = {s["name"]: s["span_mm"] for s in json.loads(done.stdout)["opposition_spaces"]}
+    assert spans["ring-palm"] is None or spans["ring-palm"][1] < 40 <= spans["index-palm"][1]
+    assert any("ring-palm" in note for note in json.loads(done.stdout)["notes"])
+
+
 def test_objects_report_findings_and_go_on_after_a_bad_one(tmp_path: Path):
     box = trimesh.creation.box((40, 50, 60))
     box.invert()
@@ -114,6 +140,7 @@ def test_object_table_and_picture(tmp_path: Path):
         (("objects", "mugg"), ("mugg", "Did you mean 'mug'?")),
         (("hands", "."), ("is a folder",)),
         (("hands", "allegro", "--picture", "x.jpg"), ("x.jpg", ".png")),
+        (("hands", "--write", "x"), ("--write", "HAND")),
     ],
 )
 def test_user_errors_are_one_line(tmp_path: Path, arguments: tuple[str, ...], words: tuple[str, ...]):

@@ -83,7 +83,11 @@ def test_mass_and_limits_are_the_vendors(name, vendor, assets):
     model: Model = vendor(name).model
     m = vendor_compiled(assets / FILES[name])
     below = [b for b in range(m.nbody) if model.bodies[0] in names_above(m, b)]
-    assert model.compiled.body_mass.sum() == pytest.approx(m.body_mass[below].sum(), rel=1e-5)
+    # The Barrett's file puts the mass of two links far outside of them; only there it is made anew.
+    impossible = [note for note in vendor(name).notes if "centre of mass" in note]
+    assert len(impossible) == (2 if name == "barrett" else 0)
+    if not impossible:
+        assert model.compiled.body_mass.sum() == pytest.approx(m.body_mass[below].sum(), rel=1e-5)
     for k, joint in enumerate(model.joints):
         np.testing.assert_allclose([model.lower[k], model.upper[k]], m.joint(joint).range, atol=1e-8)
 
@@ -171,7 +175,7 @@ def test_a_scene_around_the_hand_changes_nothing(assets):
     alone, _ = import_model(folder / "right_hand.xml")
     scene, notes = import_model(folder / "scene_right.xml")
     assert any("beside the palm" in note for note in notes)
-    assert scene.mjcf.replace("scene_right", "right_hand") == alone.mjcf
+    assert scene.mjcf.splitlines()[1:] == alone.mjcf.splitlines()[1:]  # All but the name.
 
 
 def test_a_hand_without_its_pictures_is_read(assets, tmp_path):

@@ -4,6 +4,7 @@ import ast
 import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import fistful
 
 SOURCE = Path(fistful.__file__).parent
+ROOT = Path(__file__).resolve().parents[1]
 # The rooms of the house in the order data walks through them (docs/architecture.md): a room sees only
 # those before it. `view`, `doctor` and `cli` may see all; everyone stands on errors and storage.
 ORDER = (
@@ -20,12 +22,13 @@ ORDER = (
     ("objects",),
     ("hands",),
     ("contact",),
-    ("synthesis",),
-    ("physics",),
+    # The planner does not know the simulator, nor the simulator the optimiser.
+    ("synthesis", "physics"),
     ("jaws", "arms", "collect", "dataset", "learn"),
     ("view",),
     ("doctor",),
-    ("cli", "__main__"),
+    ("cli",),
+    ("__main__",),
 )
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 
@@ -83,6 +86,26 @@ def test_public_names_exist():
         assert getattr(fistful, name) is not None
     with pytest.raises(AttributeError, match="nonsense"):
         _ = fistful.nonsense
+
+
+@pytest.mark.parametrize("name", ["synthesis", "contact"])
+def test_the_planner_does_not_know_the_simulator(name):
+    for path in (SOURCE / name).rglob("*.py") if (SOURCE / name).is_dir() else ():
+        assert "mujoco" not in path.read_text(encoding="utf-8"), path
+
+
+def test_the_wheel_holds_the_data(tmp_path: Path):
+    """What is installed from the wheel, not from this folder, has hands and types."""
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, ROOT]
+    subprocess.run(command, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("fistful-*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {f"fistful/hands/builtin/{hand}.toml" for hand in fistful.hand_names()} <= names
+    assert {"fistful/py.typed", "fistful/hands/builtin/allegro_right.xml"} <= names
+
+
+def test_readme_has_no_placeholder():
+    assert "FIGURES" not in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_no_machine_path_and_no_pickle():

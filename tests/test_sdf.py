@@ -152,8 +152,10 @@ def test_outside_the_grid_the_value_is_continuous_and_never_too_small():
     values, gradients = grid.query(points)
     exact = signed_distance(mesh.vertices, mesh.faces, points).values
     assert (values > exact - grid.spacing).all()
-    assert (values < exact * 1.5).all()
-    assert (np.einsum("ij,ij->i", gradients, points) > 0).all()
+    assert (values < exact * 1.1 + grid.spacing).all()
+    np.testing.assert_allclose(np.linalg.norm(gradients, axis=1), 1, atol=1e-6)
+    exact_gradients = signed_distance(mesh.vertices, mesh.faces, points).gradients
+    assert np.median(np.einsum("ij,ij->i", gradients, exact_gradients)) > 0.98
     border = np.clip(points, grid.origin, grid.upper)
     outward = (points - border) * 1e-6
     np.testing.assert_allclose(grid.query(border)[0], grid.query(border + outward)[0], atol=1e-6)

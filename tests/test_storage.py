@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fistful.errors import CacheError
-from fistful.storage import Storage, content_key, default_storage
+from fistful.storage import Storage, _host, content_key, default_storage
 
 ARRAYS = {"a": np.arange(12.0).reshape(3, 4), "b": np.array([1, 2], np.int32), "none": np.zeros((0, 3))}
 META = {"name": "thing", "list": [1, 2.5, None], "nested": {"x": True}}
@@ -128,14 +128,16 @@ def test_leftovers_of_dead_writers_are_cleaned_and_of_living_ones_kept(storage):
     storage.folder.mkdir()
     dead = subprocess.Popen([sys.executable, "-c", "pass"])
     dead.wait()
-    gone = storage.folder / f"{key()}.{dead.pid}-abcd.tmp"
-    mine = storage.folder / f"{key()}.{os.getpid()}-abcd.tmp"
-    old = storage.folder / f"{key()}.{os.getpid()}-old.tmp"
-    for leftover in (gone, mine, old):
+    gone = storage.folder / f"{key()}.{_host()}-{dead.pid}-abcd.tmp"
+    mine = storage.folder / f"{key()}.{_host()}-{os.getpid()}-abcd.tmp"
+    elsewhere = storage.folder / f"{key()}.0badcafe-{dead.pid}-abcd.tmp"
+    old = storage.folder / f"{key()}.0badcafe-{os.getpid()}-old.tmp"
+    for leftover in (gone, mine, elsewhere, old):
         leftover.write_bytes(b"half")
     os.utime(old, (time.time() - 3e5,) * 2)
     storage.store(key("x"), ARRAYS, META)
     assert not gone.exists()
+    assert elsewhere.exists()  # Its process may well live, on another machine.
     assert not old.exists()
     assert mine.exists()
 

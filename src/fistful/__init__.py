@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fistful.errors import CacheError, FistfulError, HandError, MeshError, UnknownNameError
-    from fistful.hands import Hand, hand_names, load_hand, save_hand
+    from fistful.hands import Hand, check_hand, hand_names, load_hand, save_hand
     from fistful.objects import Object, load_object, object_names
 
 __version__ = "0.1.0"
@@ -25,6 +25,7 @@ __all__ = [
     "MeshError",
     "Object",
     "UnknownNameError",
+    "check_hand",
     "hand_names",
     "load_hand",
     "load_object",
@@ -34,7 +35,7 @@ __all__ = [
 
 _HOME = {
     "fistful.errors": ("CacheError", "FistfulError", "HandError", "MeshError", "UnknownNameError"),
-    "fistful.hands": ("Hand", "hand_names", "load_hand", "save_hand"),
+    "fistful.hands": ("Hand", "check_hand", "hand_names", "load_hand", "save_hand"),
     "fistful.objects": ("Object", "load_object", "object_names"),
 }
 

@@ -40,6 +40,10 @@ class Hands:
     """Built-in hand, or path to .xml, .urdf or .toml. Without it, all built-in hands are listed."""
     write: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Folder to write the hand to, as NAME.xml and NAME.toml, to be edited and loaded again."""
+    force: bool = False
+    """Let --write replace files that are there already."""
+    check: bool = False
+    """Try every opposition space anew with balls of 20 to 80 mm, for instance after editing."""
     picture: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """File for the picture (.png). Default: runs/hands/NAME.png."""
     no_picture: bool = False
@@ -49,18 +53,24 @@ class Hands:
 
     def run(self) -> None:
         """Print to standard output; write the picture and the files asked for."""
-        from fistful.hands import hand_names, load_hand, save_hand
+        from fistful.hands import check_hand, hand_names, load_hand, save_hand
 
+        _check_picture(self.picture)
+        if self.name is None and (self.write or self.picture or self.check):
+            raise FistfulError("--write, --picture and --check need a hand: fistful hands HAND ...")
         if self.name is None:
             hands = [load_hand(name) for name in hand_names()]
             if self.json:
-                _print_json([_hand_record(hand) for hand in hands])
+                _print_json({"hands": [_hand_record(hand) for hand in hands]})
             else:
                 _print_hand_list(hands)
             return
         with _steps(f"describing {self.name}") as step:
             hand = load_hand(self.name, progress=step)
-        written = None if self.write is None else save_hand(hand, self.write)
+        if self.check:
+            with _steps(f"checking {hand.name}") as step:
+                hand = check_hand(hand, progress=step)
+        written = None if self.write is None else save_hand(hand, self.write, overwrite=self.force)
         path = None
         if not self.no_picture:
             from fistful.view.picture import hand_sheet
@@ -81,7 +91,8 @@ class Hands:
 class Objects:
     """List the built-in objects, or make some ready and say what was found and mended.
 
-    Any mesh file that trimesh reads works like a name. Prepared objects are cached by content.
+    A mesh file (obj, stl, ply, off, glb, gltf; 3mf and dae with fistful[formats]) works like a name.
+    Prepared objects are cached by content.
     """
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[OBJECT ...]")] = ()
@@ -91,7 +102,7 @@ class Objects:
     rescale: bool = False
     """Scale the longest side into 0.06-0.10 m, as the SeqGrasp paper does."""
     picture: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """File for a picture (.png). Default: runs/objects.png."""
+    """File for a picture (.png). Default: runs/objects.png; none for the list of built-in objects."""
     no_picture: bool = False
     """Draw no picture."""
     json: bool = False
@@ -99,6 +110,7 @@ class Objects:
 
     def run(self) -> None:
         """Print to standard output; write the picture. A bad mesh does not stop the others."""
+        _check_picture(self.picture)
         if not self.names:
             self._list()
             return
@@ -146,7 +158,7 @@ class Objects:
         _say_where("picture", path)
 
     def _draw(self, meshes: "list[tuple[str, Any, Any]]") -> Path | None:
-        if self.no_picture or not meshes:
+        if self.no_picture or not meshes or (self.picture is None and not self.names):
             return None
         from fistful.view.picture import object_sheet
 
@@ -239,11 +251,14 @@ def _steps(title: str) -> Iterator[Callable[[str], None]]:
     yield line
 
 
+def _check_picture(path: Path | None) -> None:
+    if path is not None and path.suffix.lower() != ".png":
+        raise FistfulError(f"pictures are .png files; {path.name!r} is not")
+
+
 def _save_picture(picture: "Image", path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix.lower() != ".png":
-        raise FistfulError(f"pictures are .png files; {path.name!r} is not")
-    staged = path.with_suffix(".tmp.png")
+    staged = path.with_suffix(f".{os.getpid()}.png")
     picture.save(staged)
     staged.replace(path)
 

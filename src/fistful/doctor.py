@@ -4,7 +4,6 @@ import platform
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, requires, version
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -83,10 +82,7 @@ def _kernels() -> tuple[str, str]:
     distance = signed_distance(corners, faces, np.array([[0.1, 0.1, 0.1], [-0.5, 0.2, 0.2]])).values
     if not np.allclose(distance, [-0.1, 0.5], atol=1e-5):
         raise RuntimeError(f"the compiled distance kernel is wrong on this machine: {distance}")
-    return (
-        "kernels",
-        f"compiled and correct (cache: {Path(warp.config.kernel_cache_dir or '').name or 'default'})",
-    )
+    return "kernels", f"compiled and correct; kept in {warp.config.kernel_cache_dir}"
 
 
 def _hand() -> tuple[str, str]:

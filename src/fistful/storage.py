@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import platform
 import time
 from dataclasses import dataclass
 from io import BytesIO
@@ -71,7 +72,7 @@ class Storage:
         """Write an entry atomically and return its file; CacheError if the folder can not be written."""
         body = _encode(key, arrays, metadata)
         final = self.path(key)
-        staged = self.folder / f"{key}.{os.getpid()}-{os.urandom(4).hex()}.tmp"
+        staged = self.folder / f"{key}.{_host()}-{os.getpid()}-{os.urandom(4).hex()}.tmp"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._sweep()
@@ -111,11 +112,11 @@ class Storage:
         """Delete the staging files of writers that have died; those of living ones are left alone."""
         for leftover in self.folder.glob("*.tmp"):
             with contextlib.suppress(OSError, ValueError, IndexError):
-                writer = int(leftover.name.split(".")[1].split("-")[0])
-                # Process ids are reused, and a shared folder may hold those of another machine: age decides
-                # then.
+                host, writer, _ = leftover.name.split(".")[1].split("-")
+                # Process ids are reused, and a shared folder may hold those of another machine, where
+                # only age tells whether the writer has died.
                 old = time.time() - leftover.stat().st_mtime > _STALE_SECONDS
-                if old or not _alive(writer):
+                if old or (host == _host() and not _alive(int(writer))):
                     leftover.unlink(missing_ok=True)
 
 
@@ -152,6 +153,11 @@ def _decode(key: str, stored: bytes) -> Entry:
             raise ValueError("it belongs to another key")
         arrays = {name: file[name] for name in file.files if name != _META}
     return Entry(arrays=arrays, metadata=head["metadata"])
+
+
+def _host() -> str:
+    """Eight hex digits for this machine (or container): process ids mean nothing beyond it."""
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 
 def _alive(pid: int) -> bool:

@@ -8,7 +8,8 @@ from scipy.spatial import ConvexHull
 from scipy.spatial.transform import Rotation
 
 from fistful.geometry.pose import rotation_about
-from fistful.geometry.primitives import Kind, Primitive, signed_distance
+from fistful.geometry.primitives import SIZES, Kind, Primitive, signed_distance
+from fistful.geometry.sampling import sample_triangles
 
 SAMPLES = 400
 MAX_PARTS = 4
@@ -16,7 +17,6 @@ TOLERANCE = 1.5e-3
 """m, root mean square: what a primitive may be off before the body is cut in two."""
 NEGLIGIBLE = 1e-6
 """m. A smaller difference of two fits says nothing about which is right."""
-_SIZES = {Kind.SPHERE: 1, Kind.CAPSULE: 2, Kind.CYLINDER: 2, Kind.BOX: 3}
 
 
 class Fit(NamedTuple):
@@ -118,15 +118,7 @@ def _hull_samples(points: np.ndarray) -> np.ndarray:
         hull = ConvexHull(points)
     except Exception as error:
         raise ValueError("the points span no volume") from error
-    corners = points[hull.simplices]
-    edges = corners[:, 1:] - corners[:, :1]
-    area = np.linalg.norm(np.cross(edges[:, 0], edges[:, 1]), axis=1)
-    rng = np.random.default_rng(0)
-    face = rng.choice(len(area), SAMPLES, p=area / area.sum())
-    u, v = rng.random((2, SAMPLES, 1))
-    flip = u + v > 1
-    u, v = np.where(flip, 1 - u, u), np.where(flip, 1 - v, v)
-    return corners[face, 0] + u * edges[face, 0] + v * edges[face, 1]
+    return sample_triangles(points[hull.simplices], SAMPLES, np.random.default_rng(0))[0]
 
 
 def _start(kind: Kind, surface: np.ndarray, axes: np.ndarray) -> np.ndarray:
@@ -148,7 +140,7 @@ def _start(kind: Kind, surface: np.ndarray, axes: np.ndarray) -> np.ndarray:
 
 def _primitive(x: np.ndarray, kind: Kind) -> Primitive:
     size = np.zeros(3)
-    size[: _SIZES[kind]] = np.exp(np.clip(x[6:], -20, 5))
+    size[: SIZES[kind]] = np.exp(np.clip(x[6:], -20, 5))
     return Primitive(kind, size, x[:3], Rotation.from_rotvec(x[3:6]).as_matrix())
 
 

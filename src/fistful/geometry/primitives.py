@@ -21,6 +21,10 @@ class Kind(IntEnum):
     BOX = 6
 
 
+SIZES = {Kind.SPHERE: 1, Kind.CAPSULE: 2, Kind.CYLINDER: 2, Kind.BOX: 3}
+"""How many numbers give the size of each kind."""
+
+
 class Primitive(NamedTuple):
     """One shape posed in the frame of its owner B.
 

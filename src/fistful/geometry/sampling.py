@@ -30,3 +30,26 @@ def farthest_points(points: np.ndarray, count: int, *, first: int = 0) -> np.nda
         squared[index] = -1.0
         index = int(np.argmax(squared))
     return chosen
+
+
+def sample_triangles(
+    corners: np.ndarray, count: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Points uniform over the area of triangles, and the triangle of each.
+
+    Args:
+      corners: (F, 3, 3) float. At least one triangle has an area.
+      count: Number of points.
+      rng: Source of randomness.
+
+    Returns:
+      Points (count, 3) and indices (count,) int.
+    """
+    a, b, c = np.moveaxis(corners, 1, 0)
+    area = np.linalg.norm(np.cross(b - a, c - a), axis=1)
+    face = np.searchsorted(np.cumsum(area), rng.uniform(0, area.sum(), count))
+    face = np.minimum(face, len(area) - 1)
+    # Folding the unit square along its diagonal makes (u, v) uniform over the triangle.
+    u, v = rng.uniform(size=(2, count, 1))
+    u, v = np.where(u + v > 1, 1 - u, u), np.where(u + v > 1, 1 - v, v)
+    return a[face] + u * (b - a)[face] + v * (c - a)[face], face

@@ -42,12 +42,14 @@ class SdfGrid:
     def query(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Signed distances and gradients at points, interpolated between the nodes.
 
-        With q the point clamped to the box of the grid, e = p - q, and f, g the trilinear interpolation of
-        the stored values and gradients:
-          value = f(q) + |e|,    gradient = g(q) inside the box,  (g(q) + e/|e|) / 2 outside of it.
-        Outside, the value is continuous and never too small (triangle inequality), and the gradient leads
-        outward. The gradient is that of the exact distance, interpolated; it is shorter than 1 where the
-        nearest side of the object changes within a cell, and differs there from the derivative of the value.
+        With q the point p clamped to the box of the grid, and f, g the trilinear interpolation of the stored
+        values and gradients at q, s = q - f g / |g| is the surface point nearest to q. Then
+          value = f,  gradient = g             inside the box,
+          value = |p - s|,  gradient = (p - s) / |p - s|   outside of it.
+        Outside, the value is continuous and, s being a point of the surface, never too small but for the
+        error of the grid. Inside, the gradient is that of the exact distance, interpolated; it is shorter
+        than 1 where the nearest side of the object changes within a cell, and differs there from the
+        derivative of the value.
 
         Args:
           points: (..., 3) float, m, in the frame of the grid. Not finite: the result is NaN.
@@ -58,8 +60,6 @@ class SdfGrid:
         points = np.asarray(points, dtype=float)
         flat = points.reshape(-1, 3)
         clamped = np.clip(flat, self.origin, self.upper)
-        excess = flat - clamped
-        beyond = np.linalg.norm(excess, axis=1)
 
         position = (np.nan_to_num(clamped, nan=0.0) - self.origin) / self.spacing
         cell = np.clip(position.astype(np.int64), 0, np.array(self.shape) - 2)
@@ -72,10 +72,14 @@ class SdfGrid:
             values += weight * self.values[i, j, k]
             gradients += weight[:, None] * self.gradients[i, j, k]
 
-        outside = beyond > 0
-        gradients[outside] = (gradients[outside] + excess[outside] / beyond[outside, None]) / 2
-        values += beyond
-        gradients[np.isnan(beyond)] = np.nan
+        outside = np.any(flat != clamped, axis=1)
+        g = gradients[outside]
+        g = g / np.maximum(np.linalg.norm(g, axis=1, keepdims=True), 1e-9)
+        spoke = flat[outside] - clamped[outside] + values[outside, None] * g
+        values[outside] = np.linalg.norm(spoke, axis=1)
+        gradients[outside] = spoke / values[outside, None]
+        undefined = ~np.all(np.isfinite(flat), axis=1)
+        values[undefined], gradients[undefined] = np.nan, np.nan
         return values.reshape(points.shape[:-1]), gradients.reshape(points.shape)
 
 

@@ -51,7 +51,7 @@ class _Pair(NamedTuple):
     facing: int
 
 
-def describe(model: Model, name: str, summary: str = "", progress: Progress = lambda _: None) -> Description:
+def describe(model: Model, name: str, progress: Progress = lambda _: None) -> Description:
     """The automatic description of a hand, the same for the same model. No I/O.
 
     Raises:
@@ -102,7 +102,7 @@ def describe(model: Model, name: str, summary: str = "", progress: Progress = la
     return Description(
         name=name,
         model=f"{name}.xml",
-        summary=summary,
+        summary=f"{name}: described automatically",
         fingers=tuple((f.name, model.bodies[f.bodies[0]]) for f in fingers),
         surfaces=tuple(surfaces.values()),
         opposition_spaces=tuple(spaces),

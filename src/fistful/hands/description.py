@@ -105,10 +105,14 @@ def read_description(path: Path) -> Description:
         "opposition_spaces": data.get("opposition_space", []),
     }
     try:
-        return parse_description(tables | {"fingers": list(dict(data["fingers"]).items())})
+        description = parse_description(tables | {"fingers": list(dict(data["fingers"]).items())})
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         what = f"misses the entry {error}" if isinstance(error, KeyError) else f"is malformed: {error}"
         raise HandError(f"{path.name} {what}; see docs/hands.md for the format") from None
+    unknown = set(data) - {"schema", "name", "model", "summary", "fingers", "surface", "opposition_space"}
+    if unknown:
+        raise HandError(f"{path.name} has an unknown entry {min(unknown)!r}; see docs/hands.md")
+    return description
 
 
 def parse_description(data: dict[str, Any]) -> Description:
@@ -122,18 +126,25 @@ def parse_description(data: dict[str, Any]) -> Description:
             name=str(s["name"]),
             surfaces=_pair(s["surfaces"]),
             joints=tuple(str(j) for j in s["joints"]),
-            span_mm=None if s.get("span_mm") is None else (float(s["span_mm"][0]), float(s["span_mm"][1])),
+            span_mm=_span(s.get("span_mm")),
         )
         for s in data["opposition_spaces"]
     )
     return Description(
-        name=str(data["name"]),
+        name=file_name(str(data["name"])),
         model=str(data["model"]),
         summary=str(data.get("summary", "")),
         fingers=tuple((str(name), str(body)) for name, body in data["fingers"]),
         surfaces=surfaces,
         opposition_spaces=spaces,
     )
+
+
+def file_name(name: str) -> str:
+    """The name of a hand, which its files are called after; HandError if it can not be one."""
+    if not name or Path(name).name != name or name != name.strip():
+        raise HandError(f"{name!r} can not be the name of a hand; choose one without slashes")
+    return name
 
 
 def _parse_patch(data: dict[str, Any]) -> Patch:
@@ -144,6 +155,15 @@ def _parse_patch(data: dict[str, Any]) -> Patch:
     if not 0 < cone_deg <= 180:
         raise ValueError(f"cone_deg {cone_deg:g} of a patch on {data['body']!r} is not in (0, 180]")
     return Patch(body=str(data["body"]), direction=(x, y, z), cone_deg=cone_deg)
+
+
+def _span(values: Any) -> tuple[float, float] | None:
+    if values is None:
+        return None
+    low, high = (float(v) for v in values)
+    if not 0 < low <= high:
+        raise ValueError(f"span_mm {values} does not go from a smaller to a larger diameter")
+    return low, high
 
 
 def _pair(names: Any) -> tuple[str, str]:

@@ -1,17 +1,19 @@
 """A hand: mechanics and meaning together, with every name resolved to arrays."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 
 import numpy as np
 
 from fistful.errors import HandError
 from fistful.hands.description import Description
 from fistful.hands.kinematics import BodyPoses
-from fistful.hands.model import Model
-from fistful.hands.skin import Skin, contact_candidates, sample_skin
+from fistful.hands.model import Model, lock
+from fistful.hands.skin import SKIN_VERSION, Skin, contact_candidates, sample_skin
+from fistful.storage import content_key
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Finger:
     """A finger: its name, its bodies from base to tip, and the mask (K,) of the joints that move them."""
 
@@ -20,7 +22,7 @@ class Finger:
     joint_mask: np.ndarray
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Surface:
     """A contact surface and its candidates."""
 
@@ -28,7 +30,7 @@ class Surface:
     candidates: Skin
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class OppositionSpace:
     """Two surfaces that can hold an object between them (SeqGrasp section IV-A).
 
@@ -36,14 +38,16 @@ class OppositionSpace:
       name: For instance "index-palm".
       surfaces: The two surfaces; their candidates are S_i of the paper.
       joint_mask: (K,) bool. J_i of the paper.
+      span_mm: Diameters of the smallest and largest ball it was shown to hold; None if that was not tried.
     """
 
     name: str
     surfaces: tuple[Surface, Surface]
     joint_mask: np.ndarray
+    span_mm: tuple[float, float] | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Hand:
     """A hand ready to plan with.
 
@@ -68,6 +72,15 @@ class Hand:
     surfaces: tuple[Surface, ...]
     opposition_spaces: tuple[OppositionSpace, ...]
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.joints)} joints, {len(self.opposition_spaces)} opposition spaces"
+        return f"Hand({self.name!r}, {counts})"
+
+    @cached_property
+    def key(self) -> str:
+        """The sha256 of all that the hand was made from: same key, same hand."""
+        return content_key(self.model.mjcf, asdict(self.description), SKIN_VERSION)
 
     @property
     def joints(self) -> tuple[str, ...]:
@@ -109,13 +122,13 @@ def resolve_hand(model: Model, description: Description, notes: tuple[str, ...] 
             raise HandError(f"space {entry.name!r} names surface {missing[0]!r}; there are {known}")
         mask = joint_mask(model, entry.joints, f"space {entry.name!r}")
         pair = (surfaces[entry.surfaces[0]], surfaces[entry.surfaces[1]])
-        spaces.append(OppositionSpace(name=entry.name, surfaces=pair, joint_mask=mask))
+        spaces.append(OppositionSpace(name=entry.name, surfaces=pair, joint_mask=mask, span_mm=entry.span_mm))
     names = [space.name for space in spaces]
     if len(set(names)) != len(names):
         raise HandError(
             f"two opposition spaces of {description.name!r} have the same name: {', '.join(names)}"
         )
-    return Hand(
+    hand = Hand(
         name=description.name,
         summary=description.summary,
         model=model,
@@ -126,6 +139,7 @@ def resolve_hand(model: Model, description: Description, notes: tuple[str, ...] 
         opposition_spaces=tuple(spaces),
         notes=notes,
     )
+    return lock(hand)
 
 
 def joint_mask(model: Model, names: tuple[str, ...], where: str) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Where hands come from: the built-in ones, a described one (TOML), any MJCF or URDF."""
 
+import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from importlib import resources
@@ -8,9 +9,10 @@ from pathlib import Path
 import mujoco
 
 from fistful.errors import CacheError, HandError, UnknownNameError
-from fistful.hands.describing import describe
+from fistful.hands.describing import BALL_DIAMETERS_MM, describe, verify_space
 from fistful.hands.description import (
     Description,
+    file_name,
     parse_description,
     read_description,
     write_description,
@@ -20,9 +22,11 @@ from fistful.hands.files import check_mjcf, read_self_contained_mjcf, read_xml, 
 from fistful.hands.hand import Hand, resolve_hand
 from fistful.hands.model import MUJOCO_ERRORS, Model, one_line
 from fistful.hands.reduction import reduce_model
+from fistful.hands.skin import SKIN_VERSION
 from fistful.hands.urdf import Imported, read_urdf
 from fistful.storage import content_key, default_storage
 
+DEFAULT_MODEL_NAME = "MuJoCo Model"
 _BUILTIN = resources.files("fistful.hands") / "builtin"
 _DESCRIBER_VERSION = 2
 """Raise it when `describe` may give another result for the same model: old cache entries are then ignored."""
@@ -49,7 +53,7 @@ def load_hand(
       HandError: The file is not a usable hand; says why.
       UnknownNameError: Neither a built-in hand nor a file.
     """
-    path = Path(name_or_path)
+    path = Path(name_or_path).expanduser()
     if len(path.name) > 255:
         raise HandError(f"{path.name[:40]!r}... is too long for a file name")
     if str(name_or_path) in hand_names():
@@ -66,7 +70,8 @@ def load_hand(
     if kind not in (".xml", ".mjcf", ".urdf"):
         raise HandError(f"{path.name} is not a hand file; use .xml (MJCF), .urdf, or .toml (a description)")
     model, import_notes = import_model(path)
-    description, notes = _describe_cached(model, path.stem, use_cache, progress)
+    name = _model_name(model.compiled) or path.stem
+    description, notes = _describe_cached(model, name, use_cache, progress)
     return resolve_hand(model, description, (*import_notes, *notes))
 
 
@@ -78,20 +83,52 @@ def import_model(path: Path) -> tuple[Model, tuple[str, ...]]:
     """
     is_urdf = path.suffix.lower() == ".urdf" or read_xml(path).tag.lower() == "robot"
     imported = read_urdf(path) if is_urdf else _read_mjcf(path)
-    reduced = reduce_model(imported.model, path.stem)
+    reduced = reduce_model(imported.model, _model_name(imported.model) or path.stem)
     return Model.from_mjcf(reduced.mjcf), (*imported.notes, *reduced.notes)
 
 
-def save_hand(hand: Hand, folder: Path, name: str | None = None) -> Path:
-    """Write NAME.xml and NAME.toml to a folder, to be edited and loaded again; returns the .toml file."""
-    name = name or hand.name
-    if Path(name).name != name:
-        raise HandError(f"{name!r} can not be the name of a hand's files; choose one without slashes")
+def _model_name(m: mujoco.MjModel) -> str:
+    """What the model calls itself, made fit for a file name; empty if it says nothing of its own."""
+    name = bytes(m.names).split(b"\0")[0].decode(errors="replace")
+    return "" if name == DEFAULT_MODEL_NAME else re.sub(r"[^\w.-]+", "_", name).strip("._-")
+
+
+def save_hand(hand: Hand, folder: str | Path, name: str | None = None, *, overwrite: bool = False) -> Path:
+    """Write NAME.xml and NAME.toml to a folder, to be edited and loaded again; returns the .toml file.
+
+    Raises:
+      HandError: One of the files is there already, and `overwrite` is False: it may have been edited.
+    """
+    name = file_name(name or hand.name)
+    folder = Path(folder).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
+    existing = [f for f in (folder / f"{name}.xml", folder / f"{name}.toml") if f.exists()]
+    if existing and not overwrite:
+        raise HandError(f"{existing[0]} is there and may have been edited; name another folder, or --force")
     write_text(folder / f"{name}.xml", hand.model.mjcf)
     path = folder / f"{name}.toml"
     write_description(replace(hand.description, name=name, model=f"{name}.xml"), path)
     return path
+
+
+def check_hand(hand: Hand, progress: Callable[[str], None] = lambda _: None) -> Hand:
+    """The hand with the span of every opposition space measured anew; notes say what changed. No I/O."""
+    entries, notes = [], list(hand.notes)
+    for space, entry in zip(hand.opposition_spaces, hand.description.opposition_spaces, strict=True):
+        progress(space.name)
+        first, second = (surface.candidates for surface in space.surfaces)
+        held = [
+            mm
+            for mm in BALL_DIAMETERS_MM
+            if verify_space(hand.model, first, second, space.joint_mask, mm) is not None
+        ]
+        span = (min(held), max(held)) if held else None
+        if span != entry.span_mm:
+            now = f"{span[0]:g}-{span[1]:g} mm" if span else "no size tried"
+            notes.append(f"space {space.name!r} now holds balls of {now}")
+        entries.append(replace(entry, span_mm=span))
+    description = replace(hand.description, opposition_spaces=tuple(entries))
+    return resolve_hand(hand.model, description, tuple(notes))
 
 
 def _described(path: Path) -> Hand:
@@ -131,16 +168,18 @@ def _describe_cached(
     model: Model, name: str, use_cache: bool, progress: Callable[[str], None]
 ) -> tuple[Description, tuple[str, ...]]:
     """The automatic description, from the cache if it is there, and notes about the cache."""
-    summary = f"{name}: described automatically"
     if not use_cache:
-        return describe(model, name, summary, progress), ()
+        return describe(model, name, progress), ()
     storage = default_storage("hands")
-    key = content_key(model.mjcf, name, _DESCRIBER_VERSION)
+    key = content_key(model.mjcf, name, _DESCRIBER_VERSION, SKIN_VERSION)
     found = storage.load(key)
-    if found.entry is not None:
-        return parse_description(found.entry.metadata), ()
-    description = describe(model, name, summary, progress)
     notes = [found.problem] if found.problem else []
+    if found.entry is not None:
+        try:
+            return parse_description(found.entry.metadata), ()
+        except (LookupError, TypeError, ValueError) as error:
+            notes.append(f"the cached description is not one ({type(error).__name__}) and was made again")
+    description = describe(model, name, progress)
     try:
         storage.store(key, {}, asdict(description))
     except CacheError as error:

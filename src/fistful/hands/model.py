@@ -1,7 +1,9 @@
 """The mechanics of a hand, read from one MJCF of primitives: bodies, joints, couplings, shapes, limits."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
+from itertools import combinations
+from typing import TypeVar
 
 import mujoco
 import numpy as np
@@ -18,11 +20,14 @@ MAX_SPAN = 1.0
 HINGE, SLIDE = int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE)
 FREE = int(mujoco.mjtJoint.mjJNT_FREE)
 JOINT_EQUALITY = int(mujoco.mjtEq.mjEQ_JOINT)
+JOINT, TENDON = int(mujoco.mjtTrn.mjTRN_JOINT), int(mujoco.mjtTrn.mjTRN_TENDON)
+WRAPPED_JOINT = int(mujoco.mjtWrap.mjWRAP_JOINT)
+_T = TypeVar("_T")
 MUJOCO_ERRORS = (ValueError, RuntimeError, MemoryError, mujoco.FatalError)
 """What its parser and compiler raise; RuntimeError is any exception from inside, such as a lack of memory."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Geom:
     """A collision shape: its name, the index of its body, and the primitive in the body's frame."""
 
@@ -31,7 +36,7 @@ class Geom:
     primitive: Primitive
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Model:
     """A hand's mechanics. `K` independent joints drive all `J` joints of the tree: joints = C q + c.
 
@@ -74,13 +79,20 @@ class Model:
             raise HandError(
                 f"a hand's MJCF has one base body, without joints; found {len(roots)} bodies in the world"
             )
+        if np.any(m.body_pos[roots[0]]) or np.any(m.body_quat[roots[0]] != [1, 0, 0, 0]):
+            raise HandError("the base body of a hand's MJCF is at the origin: remove its pos, quat or euler")
         if not m.njnt:
             raise HandError("the hand's MJCF has no joint")
+        still = [m.body(b).name for b in bodies if b not in roots and not m.body_jntnum[b]]
+        if still:
+            raise HandError(f"body {still[0]!r} has no joint; make its geoms part of its parent body")
         check_size(m, list(bodies))
         joint_names = tuple(_name(m, "joint", j) for j in range(m.njnt))
         C, c, independent = joint_coupling(m)
         lower, upper = independent_limits(m, C, c, independent)
-        return cls(
+        # What collides with nothing is decoration.
+        geoms = np.flatnonzero((m.geom_contype != 0) | (m.geom_conaffinity != 0))
+        model = cls(
             mjcf=text,
             bodies=tuple(_name(m, "body", b) for b in bodies),
             tree=_tree(m),
@@ -88,13 +100,14 @@ class Model:
             all_joints=joint_names,
             lower=lower,
             upper=upper,
-            torque_limit=np.array([_torque_limit(m, j) for j in independent]),
+            torque_limit=np.array([_force_limit(m, j) for j in independent]),
             coupling=C,
             coupling_offset=c,
             open_pose=_open_pose(m, independent, lower, upper),
-            geoms=tuple(_geom(m, g) for g in range(m.ngeom)),
-            collision_pairs=_collision_pairs(m),
+            geoms=tuple(_geom(m, int(g)) for g in geoms),
+            collision_pairs=_collision_pairs(m, geoms),
         )
+        return lock(model)
 
     def poses(self, q: np.ndarray) -> BodyPoses:
         """Poses of all bodies for independent joint values (..., K)."""
@@ -102,7 +115,12 @@ class Model:
 
     def expand(self, q: np.ndarray) -> np.ndarray:
         """All joint values (..., J) of independent ones (..., K)."""
-        return np.asarray(q, dtype=float) @ self.coupling.T + self.coupling_offset
+        q = np.asarray(q, dtype=float)
+        if q.shape[-1:] != (len(self.joints),):
+            raise ValueError(
+                f"joint vectors of this hand have {len(self.joints)} entries; got shape {q.shape}"
+            )
+        return q @ self.coupling.T + self.coupling_offset
 
     @cached_property
     def shapes(self) -> Shapes:
@@ -132,7 +150,6 @@ def freeze(model: Model, mask: np.ndarray) -> tuple[Model, np.ndarray]:
     """
     tree, poses = model.tree, model.poses(model.open_pose)
     live = np.any(model.coupling[:, mask] != 0, axis=1)
-    # The result's base is at the origin, wherever the model's is, for what does not move is given in H.
     index = np.zeros(len(tree.parent), dtype=int)
     kept = [0]
     for b in range(1, len(tree.parent)):
@@ -144,7 +161,7 @@ def freeze(model: Model, mask: np.ndarray) -> tuple[Model, np.ndarray]:
     on_base = (parent <= 0)[:, None]
     p_PB, R_PB = tree.p_PB[kept], tree.R_PB[kept]
     R_HP, p_HP = poses.R_HB[tree.parent[kept]], poses.p_HB[tree.parent[kept]]
-    p_PB[0], R_PB[0], p_HP[0], R_HP[0] = 0.0, np.eye(3), 0.0, np.eye(3)
+    p_HP[0], R_HP[0] = 0.0, np.eye(3)
     frozen_tree = Tree(
         parent=parent,
         p_PB=np.where(on_base, p_HP + apply(R_HP, p_PB), p_PB),
@@ -204,8 +221,8 @@ def check_size(m: mujoco.MjModel, bodies: list[int]) -> None:
         span = float(np.max(np.ptp(corners, axis=0)))
     if not span <= MAX_SPAN:
         raise HandError(
-            f"the hand measures {span:.3g} m; a hand is smaller than {MAX_SPAN:g} m, and its files are "
-            "in metres: if this one is in millimetres, scale it by 0.001"
+            f"the hand measures {span:.3g} m, and a hand is smaller than {MAX_SPAN:g} m: this is an arm "
+            "without fingers, or a hand in millimetres (scale it by 0.001)"
         )
 
 
@@ -288,15 +305,29 @@ def independent_limits(
     return lower, upper
 
 
-def _torque_limit(m: mujoco.MjModel, joint: int) -> float:
-    """The force limit of a joint: the joint's own, else that of an actuator that drives it."""
-    if m.jnt_actfrclimited[joint]:
-        return float(m.jnt_actfrcrange[joint, 1])
-    for a in range(m.nu):
-        drives = m.actuator_trntype[a] == int(mujoco.mjtTrn.mjTRN_JOINT) and m.actuator_trnid[a, 0] == joint
-        if drives and m.actuator_forcelimited[a]:
-            return float(m.actuator_forcerange[a, 1])
-    raise HandError(f"joint {m.joint(joint).name!r} has no force limit; give it an actuatorfrcrange (N m)")
+def stated_force_limit(m: mujoco.MjModel, joint: int) -> float | None:
+    """The force limit (N m or N) that a model gives for a joint: its own, else its actuator's or tendon's.
+
+    The smallest of several; None if there is none, or 0, as some URDFs have it.
+    """
+    limits = [m.jnt_actfrcrange[joint, 1]] if m.jnt_actfrclimited[joint] else []
+    for a in np.flatnonzero(m.actuator_forcelimited):
+        target, lever = int(m.actuator_trnid[a, 0]), abs(float(m.actuator_gear[a, 0]))
+        if m.actuator_trntype[a] == TENDON:
+            wraps = range(m.tendon_adr[target], m.tendon_adr[target] + m.tendon_num[target])
+            own = [w for w in wraps if m.wrap_type[w] == WRAPPED_JOINT and m.wrap_objid[w] == joint]
+            limits += [lever * abs(m.wrap_prm[w]) * m.actuator_forcerange[a, 1] for w in own]
+        elif m.actuator_trntype[a] == JOINT and target == joint:
+            limits.append(lever * m.actuator_forcerange[a, 1])
+    return min((float(limit) for limit in limits if limit > 0), default=None)
+
+
+def _force_limit(m: mujoco.MjModel, joint: int) -> float:
+    limit = stated_force_limit(m, joint)
+    if limit is None:
+        name = m.joint(joint).name
+        raise HandError(f"joint {name!r} has no force limit; give it an actuatorfrcrange (N m or N)")
+    return limit
 
 
 def _open_pose(m: mujoco.MjModel, independent: list[int], lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
@@ -328,18 +359,31 @@ def _geom(m: mujoco.MjModel, g: int) -> Geom:
     return Geom(name=_name(m, "geom", g), body=int(m.geom_bodyid[g]) - 1, primitive=primitive)
 
 
-def _collision_pairs(m: mujoco.MjModel) -> np.ndarray:
-    """Pairs of geoms on different, not adjacent, not excluded bodies; base and first links may well collide.
+def _collision_pairs(m: mujoco.MjModel, geoms: np.ndarray) -> np.ndarray:
+    """Pairs (P, 2) of places in `geoms` that MuJoCo would test for contact.
 
-    These are the pairs that MuJoCo tests: it excuses neighbours, but not those of a body fixed to the world.
+    Bodies differ, are not excluded and not neighbours; the base and the links on it may well collide.
     """
     skipped = {frozenset((int(s) >> 16, int(s) & 0xFFFF)) for s in m.exclude_signature}
     skipped |= {frozenset((b, int(m.body_parentid[b]))) for b in range(1, m.nbody) if m.body_parentid[b] > 1}
-    pairs = [
-        (g, h)
-        for g in range(m.ngeom)
-        for h in range(g + 1, m.ngeom)
-        if m.geom_bodyid[g] != m.geom_bodyid[h]
-        and frozenset((int(m.geom_bodyid[g]), int(m.geom_bodyid[h]))) not in skipped
-    ]
+    pairs = []
+    for i, j in combinations(range(len(geoms)), 2):
+        a, b = geoms[i], geoms[j]
+        bodies = frozenset((int(m.geom_bodyid[a]), int(m.geom_bodyid[b])))
+        meet = m.geom_contype[a] & m.geom_conaffinity[b] or m.geom_contype[b] & m.geom_conaffinity[a]
+        if len(bodies) == 2 and bodies not in skipped and meet:
+            pairs.append((i, j))
     return np.array(pairs, dtype=int).reshape(-1, 2)
+
+
+def lock(value: _T) -> _T:
+    """Make every array in nested tuples and dataclasses read-only, and return the value."""
+    if isinstance(value, np.ndarray):
+        value.setflags(write=False)
+    elif isinstance(value, tuple):
+        for item in value:
+            lock(item)
+    elif is_dataclass(value):
+        for item in fields(value):
+            lock(getattr(value, item.name))
+    return value

@@ -78,8 +78,8 @@ def grasp_ball(
         q[:, mask] = x
         overlap, pushed = _push_out(moving.model, moving.model.poses(x), c, radius)
         clear = np.flatnonzero(overlap < OVERLAP_TOLERANCE)
-        grasps = (_judge(model, first, second, q[k], c[k], radius) for k in clear)
-        best = min((g for g in grasps if g is not None), key=lambda g: g.tilt_deg, default=best)
+        grasps = [best, *(_judge(model, first, second, q[k], c[k], radius) for k in clear)]
+        best = min((g for g in grasps if g is not None), key=lambda g: g.tilt_deg, default=None)
         if best is not None and best.tilt_deg < GOOD_TILT_DEG:
             break
         c = pushed
@@ -112,7 +112,7 @@ class _Moving(NamedTuple):
             fixed = (index[skin.body] == 0)[:, None]
             p = np.where(fixed, poses.points(skin.body, skin.p_B), skin.p_B)
             n = np.where(fixed, poses.directions(skin.body, skin.n_B), skin.n_B)
-            skins.append(Skin(index[skin.body], p, n))
+            skins.append(Skin(index[skin.body], p, n, skin.geom))
         return cls(frozen, *skins)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from fistful.errors import HandError
 from fistful.geometry.pose import quaternion_from_rotation
-from fistful.geometry.primitives import Kind
+from fistful.geometry.primitives import SIZES
 from fistful.hands.branching import (
     body_name,
     carriers,
@@ -33,17 +33,22 @@ from fistful.hands.model import (
     compile_mjcf,
     independent_limits,
     joint_coupling,
+    stated_force_limit,
 )
 from fistful.hands.shapes import as_primitives
 
-DEFAULT_TORQUE_LIMIT = 1.0
-"""N m, for a joint whose file states no force limit (or 0, as some URDFs do)."""
+DEFAULT_FORCE = {HINGE: 1.0, SLIDE: 20.0}
+"""N m and N, for a joint whose file states no force limit (or 0, as some URDFs do)."""
+FULL_FORCE_ERROR = {HINGE: 0.14, SLIDE: 0.005}
+"""rad and m. How far a position servo is off when it pushes with all its force: kp is force over this."""
 LARGE_NUMBER = 1e15
 """No quantity of a model is as large, in whatever units."""
 LARGE_RANGE = 1e3
 """rad or m. A joint with a wider range has none."""
 MAX_BODIES = 64
 """Moving bodies; a Shadow hand has 22, a humanoid with two such hands fewer than this."""
+MASS_OUTSIDE = 0.02
+"""m. A centre of mass farther outside of all shapes than this is an error of the file."""
 STRUCTURAL_OVERLAP = 0.95
 """Two bodies that overlap in this share of random poses overlap by design and are never tested again."""
 
@@ -82,18 +87,24 @@ def reduce_model(m: mujoco.MjModel, name: str) -> Reduced:
             pose = _relative_pose(at_rest, parent, b)
             element = ElementTree.SubElement(elements[parent], "body", name=body_name(m, b), attrib=pose)
         elements[b] = element
-        _add_inertial(m, at_rest, element, b, members[b])
+        geoms = [g for g in shapes if m.geom_bodyid[g] in members[b]]
+        _add_inertial(m, at_rest, element, b, members[b], geoms, notes)
         if b != palm:
             _add_joints(m, element, b, notes)
-        _add_geoms(m, at_rest, element, b, [g for g in shapes if m.geom_bodyid[g] in members[b]], notes)
-    _note_unstated_torques(m, kept[1:], notes)
+        _add_geoms(m, at_rest, element, b, geoms, notes)
+    _note_unstated_forces(m, kept[1:], notes)
+    notes.append(
+        "actuators, damping, friction and contact settings are fistful's own, for validation in physics"
+    )
     kept_joints = {j for b in kept[1:] for j in joints_of(m, b)}
     coupled = _add_couplings(m, root, kept_joints, notes)
-    free = [joint_name(m, j) for j in sorted(kept_joints - coupled)]
-    for joint in free:
-        ElementTree.SubElement(
-            _section(root, "actuator"), "position", name=joint, joint=joint, inheritrange="1"
-        )
+    for j in sorted(kept_joints - coupled):
+        name, kp = joint_name(m, j), _force(m, j) / FULL_FORCE_ERROR[int(m.jnt_type[j])]
+        servo = {"name": name, "joint": name, "kp": f"{kp:g}", "inheritrange": "1"}
+        if m.jnt_type[j] == SLIDE:
+            # The default damping is that of a hinge, in N m s; a slide gets what its servo needs.
+            servo["dampratio"] = "1"
+        ElementTree.SubElement(_section(root, "actuator"), "position", attrib=servo)
     contact = _section(root, "contact")
     for signature in m.exclude_signature:
         a, b = carrier[int(signature) >> 16], carrier[int(signature) & 0xFFFF]
@@ -136,7 +147,6 @@ def _skeleton(name: str) -> ElementTree.Element:
         "solimp": "0.95 0.99 0.001 0.5 2",
     }
     add(default, "geom", rgba="0.3 0.32 0.35 1", attrib=contact)
-    add(default, "position", kp="5")
     for section in ("worldbody", "contact", "equality", "actuator", "keyframe"):
         add(root, section)
     return root
@@ -167,7 +177,13 @@ def _relative_pose(d: mujoco.MjData, parent: int, body: int) -> dict[str, str]:
 
 
 def _add_inertial(
-    m: mujoco.MjModel, d: mujoco.MjData, element: ElementTree.Element, body: int, members: list[int]
+    m: mujoco.MjModel,
+    d: mujoco.MjData,
+    element: ElementTree.Element,
+    body: int,
+    members: list[int],
+    geoms: list[int],
+    notes: list[str],
 ) -> None:
     """Mass and inertia of a body and all that is fixed to it."""
     mass = float(sum(m.body_mass[c] for c in members))
@@ -180,6 +196,13 @@ def _add_inertial(
         R, r = d.ximat[c].reshape(3, 3), d.xipos[c] - p_WC
         inertia += R @ np.diag(m.body_inertia[c]) @ R.T
         inertia += m.body_mass[c] * (r @ r * np.eye(3) - np.outer(r, r))
+    reach = min((np.linalg.norm(d.geom_xpos[g] - p_WC) - m.geom_rbound[g] for g in geoms), default=0.0)
+    if reach > MASS_OUTSIDE:
+        notes.append(
+            f"the centre of mass of {body_name(m, body)!r} is {1e3 * reach:.0f} mm outside of its shapes: "
+            "its mass and inertia are derived from the shapes instead"
+        )
+        return
     R_WB = d.xmat[body].reshape(3, 3)
     moments, axes = np.linalg.eigh(R_WB.T @ inertia @ R_WB)
     axes[:, 2] *= np.sign(np.linalg.det(axes))
@@ -207,7 +230,6 @@ def _add_joints(m: mujoco.MjModel, element: ElementTree.Element, body: int, note
         else:
             limits = np.array([-0.1, 0.1]) if slide else np.array([-np.pi, np.pi])
             notes.append(f"joint {name!r} has no limits: took [{limits[0]:.3g}, {limits[1]:.3g}]")
-        torque = _stated_torque_limit(m, j) or DEFAULT_TORQUE_LIMIT
         attributes = {
             "pos": _numbers(m.jnt_pos[j]),
             "axis": _numbers(m.jnt_axis[j]),
@@ -217,32 +239,20 @@ def _add_joints(m: mujoco.MjModel, element: ElementTree.Element, body: int, note
             attributes["ref"] = _numbers(m.qpos0[m.jnt_qposadr[j]])
         if slide:
             attributes["type"] = "slide"
-        attributes["actuatorfrcrange"] = f"{-torque:g} {torque:g}"
+        force = _force(m, j)
+        attributes["actuatorfrcrange"] = f"{-force:g} {force:g}"
         ElementTree.SubElement(element, "joint", name=name, attrib=attributes)
 
 
-def _note_unstated_torques(m: mujoco.MjModel, bodies: list[int], notes: list[str]) -> None:
-    names = [joint_name(m, j) for b in bodies for j in joints_of(m, b) if _stated_torque_limit(m, j) is None]
+def _force(m: mujoco.MjModel, joint: int) -> float:
+    return stated_force_limit(m, joint) or DEFAULT_FORCE[int(m.jnt_type[joint])]
+
+
+def _note_unstated_forces(m: mujoco.MjModel, bodies: list[int], notes: list[str]) -> None:
+    names = [joint_name(m, j) for b in bodies for j in joints_of(m, b) if stated_force_limit(m, j) is None]
     if names:
-        notes.append(f"no force limit stated for {', '.join(names)}: took {DEFAULT_TORQUE_LIMIT:g} N m (N)")
-
-
-def _stated_torque_limit(m: mujoco.MjModel, joint: int) -> float | None:
-    """The force limit the file gives for a joint, directly, by its actuator, or by its tendon's actuator."""
-    candidates = [m.jnt_actfrcrange[joint, 1]] if m.jnt_actfrclimited[joint] else []
-    for a in range(m.nu):
-        target = int(m.actuator_trnid[a, 0])
-        if m.actuator_trntype[a] == int(mujoco.mjtTrn.mjTRN_TENDON):
-            wrap = range(m.tendon_adr[target], m.tendon_adr[target] + m.tendon_num[target])
-            drives = any(
-                m.wrap_type[w] == int(mujoco.mjtWrap.mjWRAP_JOINT) and m.wrap_objid[w] == joint for w in wrap
-            )
-        else:
-            drives = m.actuator_trntype[a] == int(mujoco.mjtTrn.mjTRN_JOINT) and target == joint
-        if drives and m.actuator_forcelimited[a]:
-            candidates.append(m.actuator_forcerange[a, 1])
-    positive = [float(c) for c in candidates if c > 0]
-    return min(positive) if positive else None
+        taken = f"{DEFAULT_FORCE[HINGE]:g} N m for hinges, {DEFAULT_FORCE[SLIDE]:g} N for slides"
+        notes.append(f"no force limit stated for {', '.join(names)}: took {taken}")
 
 
 def _collision_geoms(m: mujoco.MjModel, bodies: list[int]) -> list[int]:
@@ -271,13 +281,12 @@ def _add_geoms(
         shapes = as_primitives(m, g, label, notes)
         count += bool(shapes)
         for k, shape in enumerate(shapes):
-            used = {Kind.SPHERE: 1, Kind.CAPSULE: 2, Kind.CYLINDER: 2, Kind.BOX: 3}[shape.kind]
             ElementTree.SubElement(
                 element,
                 "geom",
                 name=label if len(shapes) == 1 else f"{label}_part{k}",
                 type=shape.kind.name.lower(),
-                size=_numbers(shape.size[:used]),
+                size=_numbers(shape.size[: SIZES[shape.kind]]),
                 pos=_numbers(p_BG + R_BG @ shape.p_BG),
                 quat=_numbers(quaternion_from_rotation(R_BG @ shape.R_BG)),
             )
@@ -378,6 +387,9 @@ def _add_open_pose(root: ElementTree.Element, notes: list[str]) -> None:
         if not any(contact.dist < -1e-4 for contact in d.contact):
             break
     else:
+        share = 0.0
         place(opened)
         notes.append("no open pose free of self-collision was found: took the widest one")
+    if share:
+        notes.append(f"the open pose is {100 * share:.0f} % on the way to mid-range: fingers overlap before")
     ElementTree.SubElement(_section(root, "keyframe"), "key", name=OPEN_KEYFRAME, qpos=_numbers(d.qpos))

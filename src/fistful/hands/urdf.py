@@ -16,6 +16,7 @@ from fistful.errors import HandError, MeshError
 from fistful.geometry.pose import quaternion_from_rotation, rotation_from_quaternion, rotation_from_rpy
 from fistful.hands.files import asset_root, read_xml, resolve
 from fistful.hands.model import MUJOCO_ERRORS, one_line
+from fistful.objects.inspection import stated_factor
 from fistful.objects.reading import read_mesh
 
 _JOINT_TYPES = {
@@ -44,6 +45,7 @@ def read_urdf(path: Path) -> Imported:
             f"{path.name} has {len(links)} links and {len(joints)} joints; a hand has several of both"
         )
     spec = mujoco.MjSpec()
+    spec.modelname = robot.get("name", "")
     spec.compiler.degree = False
     # Inertias of exported URDFs are often not those of any rigid body; MuJoCo balances them on request.
     spec.compiler.balanceinertia = True
@@ -61,7 +63,7 @@ def read_urdf(path: Path) -> Imported:
         body = bodies[name] = parent.add_body(name=name if name != "world" else "world_link")
         if joint is not None:
             body.pos, body.quat = _origin(joint)
-            _add_joint(body, joint, notes)
+            _add_joint(body, joint)
         _add_inertial(body, link)
         shapes.add(body, link)
     for name, joint in joints.items():
@@ -151,7 +153,7 @@ def _origin(element: ElementTree.Element) -> tuple[np.ndarray, np.ndarray]:
     return _vector(origin.get("xyz"), (0, 0, 0), where), quaternion_from_rotation(rotation_from_rpy(rpy))
 
 
-def _add_joint(body: mujoco.MjsBody, joint: ElementTree.Element, notes: list[str]) -> None:
+def _add_joint(body: mujoco.MjsBody, joint: ElementTree.Element) -> None:
     name, kind = joint.attrib["name"], joint.get("type", "")
     if kind == "fixed":
         return
@@ -233,9 +235,11 @@ class _Shapes:
             path = resolve(key[0], folder=self._folder, root=self._root)
             try:
                 mesh = read_mesh(path)
+                # A URDF's lengths are metres, as are its meshes' unless they say otherwise (COLLADA does).
+                unit = 1.0 if mesh.units is None else stated_factor(mesh.units)
             except MeshError as error:
                 raise HandError(f"{where}: {error}") from None
-            vertices = mesh.vertices * _vector(key[1], (1, 1, 1), where)
+            vertices = unit * mesh.vertices * _vector(key[1], (1, 1, 1), where)
             if not np.all(np.isfinite(vertices)):
                 raise HandError(f"{where}: {path.name} has vertices that are not finite")
             name = f"mesh_{len(self._meshes)}_{path.stem}"

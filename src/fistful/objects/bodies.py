@@ -24,7 +24,7 @@ class MendedMesh(NamedTuple):
 
 
 def simplify(vertices: np.ndarray, faces: np.ndarray, says: Statements) -> tuple[np.ndarray, np.ndarray]:
-    """The mesh with at most 200,000 faces, moved by at most 0.2 % of its size; MeshError if that fails."""
+    """The mesh with at most 200,000 faces, moved by at most 0.4 % of its size; MeshError if that fails."""
     if len(faces) <= MAX_FACES:
         return vertices, faces
     before = len(faces)

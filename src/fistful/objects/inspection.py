@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from fistful.errors import MeshError
-from fistful.objects.measures import body_volumes, face_areas
+from fistful.objects.measures import body_volumes, centre_and_inertia, face_areas
 from fistful.objects.mending import mend
 from fistful.objects.reading import RawMesh
 from fistful.objects.statements import Statements, counted
@@ -103,6 +103,13 @@ def inspect_mesh(
         )
         factor = wanted / size
     vertices, faces, bodies, cavities, crossings = mend(vertices * factor, faces, says)
+    volume = float(body_volumes(vertices, faces, np.zeros(len(faces), int))[0])
+    com, _ = centre_and_inertia(vertices, faces, volume)
+    if np.any(com < vertices.min(axis=0)) or np.any(com > vertices.max(axis=0)):
+        raise MeshError(
+            f"the surface crosses itself and is partly inside out ({volume * 1e6:.3g} cm3, centre of mass "
+            "outside of it); rebuild the mesh"
+        )
     flat = int(np.sum(face_areas(vertices, faces) < _NO_AREA * (factor * size) ** 2))
     if flat:
         says.found.append(f"{counted(flat, 'face')} of zero area; kept, as the surface is closed with them")
@@ -120,7 +127,7 @@ def inspect_mesh(
             watertight=True,  # mend() returns nothing else.
             self_intersections=crossings,
             extents_m=tuple(float(s) for s in vertices.max(axis=0) - vertices.min(axis=0)),  # type: ignore[arg-type]
-            volume_m3=float(body_volumes(vertices, faces, np.zeros(len(faces), int))[0]),
+            volume_m3=volume,
             area_m2=float(face_areas(vertices, faces).sum()),
         ),
     )
@@ -161,7 +168,7 @@ def _factor(size: float, units: Units, stated: str | None, rescaled: bool, says:
             )
         return METRES[units]
     if stated is not None:
-        factor = _stated_factor(stated)
+        factor = stated_factor(stated)
         if not rescaled and not _SMALLEST <= size * factor <= _LARGEST:
             raise MeshError(
                 f"the longest side is {size:.4g} and the file states {stated[:40]}: {size * factor:.3g} m; "
@@ -184,7 +191,8 @@ def _factor(size: float, units: Units, stated: str | None, rescaled: bool, says:
     )
 
 
-def _stated_factor(stated: str) -> float:
+def stated_factor(stated: str) -> float:
+    """Metres per stated unit of length; MeshError if trimesh does not know the unit."""
     from trimesh.units import unit_conversion
 
     try:

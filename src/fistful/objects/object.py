@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fistful.errors import CacheError, MeshError, UnknownNameError
-from fistful.geometry.sampling import farthest_points
+from fistful.geometry.sampling import farthest_points, sample_triangles
 from fistful.geometry.sdf import DEFAULT_VOXELS, SdfGrid, build_sdf
 from fistful.objects.inspection import MeshReport, Units, inspect_mesh
 from fistful.objects.measures import centre_and_inertia
@@ -59,11 +59,13 @@ class SdfError:
     max_mm: float
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Object:
     """A mesh made ready. Lengths in metres, frame O = the frame of the mesh file."""
 
     name: str
+    key: str
+    """The sha256 of the mesh as read, the options and the algorithm: same key, same object."""
     vertices: np.ndarray
     """(V, 3) float64."""
     faces: np.ndarray
@@ -84,6 +86,10 @@ class Object:
     mass_properties: MassProperties
     """At 1 kg/m3; see `MassProperties.at_density`."""
 
+    def __repr__(self) -> str:
+        size = " x ".join(f"{1e3 * e:.0f}" for e in self.report.extents_m)
+        return f"Object({self.name!r}, {size} mm, {len(self.faces):,} faces)"
+
     @cached_property
     def mesh(self) -> "trimesh.Trimesh":
         """The surface as a trimesh."""
@@ -97,6 +103,8 @@ class Object:
         v' = c + (v - c) (1 + distance / |v - c|), with c the mean of the hull's corners. Hands start from
         here (SeqGrasp, initialisation).
         """
+        if not distance >= 0:
+            raise ValueError(f"a hull is inflated by 0 m or more, not by {distance}")
         centre = self.hull_vertices.mean(axis=0)
         spoke = self.hull_vertices - centre
         length = np.linalg.norm(spoke, axis=1, keepdims=True)
@@ -133,26 +141,30 @@ def load_object(
       use_cache: False: neither read nor write the cache.
     """
     name, raw = _resolve(name_or_path)
+    if raw.built_in:
+        units = "auto"  # Those of files only.
     span = RESCALE if rescale else None
+    options = [ALGORITHM, units, span, voxels, raw.units, list(raw.notes)]
+    key = content_key(raw.vertices, raw.faces, options)
     try:
         if not use_cache:
-            return _from_entry(name, _prepare(raw, units, span, voxels))
-        options = [ALGORITHM, units, span, voxels, raw.units, list(raw.notes)]
-        key = content_key(raw.vertices, raw.faces, options)
+            return _from_entry(name, key, _prepare(raw, units, span, voxels))
         storage = default_storage("objects")
         found = storage.load(key)
-        ready = _readable(name, found)
+        ready = _readable(name, key, found)
         if ready is not None:
             return ready
         entry = _prepare(raw, units, span, voxels)
         problem = found.problem
+        if found.entry is not None:
+            problem = "the cached object is not one and was made again"
         try:
             storage.store(key, entry.arrays, entry.metadata)
         except CacheError as error:
             problem = f"{error}; nothing was cached"
     except MeshError as error:
         raise MeshError(f"{name}: {error}") from error
-    ready = _from_entry(name, entry)
+    ready = _from_entry(name, key, entry)
     if problem:
         ready = replace(ready, report=replace(ready.report, found=(*ready.report.found, problem)))
     return ready
@@ -168,8 +180,8 @@ def _resolve(name_or_path: str | Path) -> tuple[str, RawMesh]:
     if isinstance(name_or_path, str) and name_or_path in _generators():
         mesh = _generators()[name_or_path]()
         vertices, faces = np.asarray(mesh.vertices, float), np.asarray(mesh.faces, np.int64)
-        return name_or_path, RawMesh(vertices=vertices, faces=faces, units="meters")
-    path = Path(name_or_path)
+        return name_or_path, RawMesh(vertices=vertices, faces=faces, units="meters", built_in=True)
+    path = Path(name_or_path).expanduser()
     try:
         exists = path.exists()
     except (OSError, ValueError):  # A name too long for the file system, or with a zero byte.
@@ -207,23 +219,24 @@ def _prepare(raw: RawMesh, units: Units, rescale: tuple[float, float] | None, vo
     return Entry(arrays=arrays, metadata=metadata)
 
 
-def _readable(name: str, found: Lookup) -> Object | None:
+def _readable(name: str, key: str, found: Lookup) -> Object | None:
     """The object of a cache entry; None if there is none, or if other code wrote it under this key."""
     if found.entry is None:
         return None
     try:
-        return _from_entry(name, found.entry)
+        return _from_entry(name, key, found.entry)
     except (KeyError, TypeError, ValueError):
         return None
 
 
-def _from_entry(name: str, entry: Entry) -> Object:
+def _from_entry(name: str, key: str, entry: Entry) -> Object:
     a, meta = entry.arrays, entry.metadata
     report = MeshReport.from_dict(meta["report"])
     for array in a.values():
         array.setflags(write=False)  # Frozen means frozen.
     return Object(
         name=name,
+        key=key,
         vertices=a["vertices"],
         faces=a["faces"],
         scale=report.scale,
@@ -253,16 +266,10 @@ def _surface_samples(
     vertices: np.ndarray, faces: np.ndarray, count: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Points (count, 3), uniform over the area, and the normals of their faces."""
-    a, b, c = np.moveaxis(vertices[faces], 1, 0)
-    cross = np.cross(b - a, c - a)
-    area = np.linalg.norm(cross, axis=1)
-    face = np.searchsorted(np.cumsum(area), rng.uniform(0, area.sum(), count))
-    face = np.minimum(face, len(faces) - 1)
-    # Folding the unit square along its diagonal makes (u, v) uniform over the triangle.
-    u, v = rng.uniform(size=(2, count, 1))
-    u, v = np.where(u + v > 1, 1 - u, u), np.where(u + v > 1, 1 - v, v)
-    points = a[face] + u * (b - a)[face] + v * (c - a)[face]
-    return points, cross[face] / area[face, None]
+    points, face = sample_triangles(vertices[faces], count, rng)
+    a, b, c = np.moveaxis(vertices[faces[face]], 1, 0)
+    normals = np.cross(b - a, c - a)
+    return points, normals / np.linalg.norm(normals, axis=1, keepdims=True)
 
 
 def _convex_hull(vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -36,6 +36,8 @@ class RawMesh:
     """(F, 3) int64, every index within the vertices."""
     units: str | None
     """The unit of length that the file or its format states, as trimesh spells it; None if it states none."""
+    built_in: bool = False
+    """Generated here rather than read."""
     notes: tuple[str, ...] = ()
     """What was odd about the file, one statement each."""
 
