@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -111,5 +112,5 @@ def test_readme_has_no_placeholder():
 def test_no_machine_path_and_no_pickle():
     for path in SOURCE.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        assert "/work/" not in text and "/root/" not in text, path
+        assert not re.search(r"""["'](/[a-z]+){2,}""", text), f"{path} names a path of some machine"
         assert "import pickle" not in text and "allow_pickle=True" not in text, path

@@ -114,8 +114,11 @@ class Objects:
         if not self.names:
             self._list()
             return
+        from fistful.geometry.mesh_distance import compile_kernels
         from fistful.objects import load_object
 
+        with _steps("compiling kernels"):
+            compile_kernels()
         ready: list[Object] = []
         records: list[dict[str, Any]] = []
         with _steps("preparing") as step:

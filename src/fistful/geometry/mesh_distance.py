@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fistful.errors import MeshError
+from fistful.geometry import mesh_kernels
 from fistful.geometry.mesh_kernels import crossing_kernel, grid_kernel, point_kernel
 from fistful.geometry.quiet_warp import wp
 
@@ -55,6 +56,11 @@ class _UnitMesh:
             support_winding_number=winding,
             bvh_leaf_size=2,
         )
+
+
+def compile_kernels() -> None:
+    """Compile the kernels now, if Warp does not have them in its cache: some seconds, once a machine."""
+    wp.load_module(module=mesh_kernels, device="cpu")
 
 
 def signed_distance(vertices: np.ndarray, faces: np.ndarray, points: np.ndarray) -> Distances:
