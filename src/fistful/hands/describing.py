@@ -102,7 +102,7 @@ def describe(model: Model, name: str, progress: Progress = lambda _: None) -> De
     return Description(
         name=name,
         model=f"{name}.xml",
-        summary=f"{name}: described automatically",
+        summary="described automatically",
         fingers=tuple((f.name, model.bodies[f.bodies[0]]) for f in fingers),
         surfaces=tuple(surfaces.values()),
         opposition_spaces=tuple(spaces),

@@ -28,7 +28,7 @@ from fistful.storage import content_key, default_storage
 
 DEFAULT_MODEL_NAME = "MuJoCo Model"
 _BUILTIN = resources.files("fistful.hands") / "builtin"
-_DESCRIBER_VERSION = 2
+_DESCRIBER_VERSION = 3
 """Raise it when `describe` may give another result for the same model: old cache entries are then ignored."""
 
 
