@@ -33,7 +33,7 @@ class Hands:
     """List the built-in hands, or show one: joints, opposition spaces and a picture.
 
     A path to an MJCF (.xml) or URDF (.urdf) works like a name: contact surfaces and opposition spaces are
-    found from its geometry (5-30 s the first time, then cached).
+    found from its geometry (5-35 s the first time, then cached).
     """
 
     name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[HAND]")] = None

@@ -46,7 +46,7 @@ def load_hand(
 
     Args:
       name_or_path: One of `hand_names()`, or a path.
-      use_cache: Whether to keep and reuse automatic descriptions, which take 5-30 s, in the cache folder.
+      use_cache: Whether to keep and reuse automatic descriptions, which take 5-35 s, in the cache folder.
       progress: Called with a line for every step of an automatic description.
 
     Raises:
