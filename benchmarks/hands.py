@@ -17,7 +17,7 @@ def measure(name: str) -> dict:
     start = time.process_time()
     hand = load_hand(name, use_cache=False)
     return {
-        "hand": Path(name).stem if "/" in name else name,
+        "hand": hand.name,
         "joints": len(hand.joints),
         "shapes": len(hand.model.geoms),
         "spaces": len(hand.opposition_spaces),
