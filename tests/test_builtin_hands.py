@@ -221,7 +221,7 @@ def outer_surface(model: mujoco.MjModel, data: mujoco.MjData, root: str, seed: i
 @pytest.mark.parametrize(
     ("name", "median_mm", "p95_mm"),
     # The bar for the Allegro is 1.5 and 4 mm. The clouds have two points per mm2, so that even identical
-    # surfaces do not measure 0. The LEAP's tail is the inside of its hinge brackets, solid blocks in our model.
+    # surfaces do not measure 0. The LEAP's tail is the inside of its hinge brackets, solid blocks here.
     [("allegro_right", 0.5, 1), ("shadow_right", 0.5, 1), ("leap_right", 0.6, 4.5)],
 )
 def test_surface_is_that_of_the_vendors_collision_geometry(name, median_mm, p95_mm, figure):
