@@ -1,0 +1,139 @@
+"""The compiled core: energy and gradient of a batch of grasps on CPU or CUDA.
+
+A `Core` holds a hand and a sequence of objects on a device; the last object is the target, those before it are
+held. A `Batch` is a block of grasps with the memory of one evaluation. Everything is float32.
+"""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from fistful.geometry.quiet_warp import wp
+from fistful.synthesis.energy_kernels import energy_kernel
+from fistful.synthesis.hand_kernels import pose_kernel
+from fistful.synthesis.structs import TERMS, BatchData, HandData, ObjectData, WeightData
+from fistful.synthesis.tables import HandTables, ObjectTables
+from fistful.synthesis.touch_kernels import touch_kernel
+from fistful.synthesis.weights import Weights
+
+
+class Core:
+    """A hand and objects, ready on a device."""
+
+    def __init__(self, hand: HandTables, objects: ObjectTables, *, device: str = "cpu"):
+        self.device = device
+        self.tables = hand
+        self.hand: Any = _uploaded(HandData, hand, device)
+        self.objects: Any = _uploaded(ObjectData, objects, device)
+        self.target = len(objects.size) - 1
+        self.bodies, self.joints, self.independent = len(hand.parent), len(hand.zero), len(hand.lower)
+        self.contacts = hand.set_surface.shape[1]
+
+    def batch(self, count: int, *, second_order: bool = False) -> "Batch":
+        """Memory for `count` grasps; with room for curvatures if they are to be refined."""
+        return Batch(self, count, second_order)
+
+
+class Batch:
+    """A block of grasps: state in, energy and gradient out. See BatchData for the arrays."""
+
+    def __init__(self, core: Core, count: int, second_order: bool):
+        self.core, self.count = core, count
+        B, J, K, C, Q = core.bodies, core.joints, core.independent, core.contacts, core.target
+        curved = B + Q if second_order else 0
+        shapes = {
+            "x": (count, 9 + K),
+            "mask": (count, K),
+            "contact": (count, C),
+            "surface": (count, C),
+            "p_HO": (count, Q),
+            "R_HO": (count, Q),
+            "active": (count,),
+            "w_hop": (count,),
+            "p_OB": (count, B),
+            "R_OB": (count, B),
+            "screw": (count, J),
+            "moves": (count, B),
+            "outer": (count, B + Q),
+            "held": (count, B),
+            "own": (count, B),
+            "outer_A": (count, curved),
+            "held_A": (count, min(curved, B)),
+            "own_A": (count, min(curved, B)),
+            "part": (count, B + Q + 1),
+            "deepest": (count, B + Q + 1),
+            "terms": (count, len(TERMS)),
+            "energy": (count,),
+            "gradient": (count, 9 + K),
+        }
+        self.data: Any = BatchData()
+        for name, var in BatchData.vars.items():
+            setattr(self.data, name, wp.zeros(shapes[name], dtype=var.type.dtype, device=core.device))
+        self.data.active.fill_(1)
+
+    def write(self, **arrays: np.ndarray) -> None:
+        """Set arrays of the batch by name."""
+        for name, value in arrays.items():
+            target = getattr(self.data, name)
+            target.assign(np.ascontiguousarray(value).astype(_plain(target)).reshape(_shape(target)))
+
+    def read(self, name: str) -> np.ndarray:
+        """A copy of an array of the batch."""
+        return getattr(self.data, name).numpy().copy()
+
+    def evaluation(self, weights: Weights) -> "list[Any]":
+        """Recorded launches that evaluate energy and gradient at `x`; run them with `run`."""
+        core, w = self.core, weight_data(weights)
+        slots = core.bodies + core.target + 1
+        inputs = [core.hand, core.objects, self.data, w, core.target]
+        return [
+            recorded(pose_kernel, self.count, [core.hand, self.data], core.device),
+            recorded(touch_kernel, (self.count, slots), [*inputs, 1], core.device),
+            recorded(energy_kernel, self.count, inputs, core.device),
+        ]
+
+    def evaluate(self, weights: Weights) -> None:
+        """Energy, terms and gradient at `x`, with the weights as they are (hop does not grow)."""
+        self.data.w_hop.fill_(weights.hop)
+        run(self.evaluation(weights))
+
+
+def recorded(kernel: Any, dim: Any, inputs: Sequence[Any], device: str) -> Any:
+    """A launch to be run many times; cheaper than launching anew."""
+    return wp.launch(kernel, dim=dim, inputs=list(inputs), device=device, record_cmd=True)
+
+
+def run(launches: Sequence[Any]) -> None:
+    """Run recorded launches in order."""
+    for launch in launches:
+        launch.launch()
+
+
+def weight_data(weights: Weights) -> Any:
+    """The record that kernels read."""
+    data: Any = WeightData()
+    for name in WeightData.vars:
+        setattr(data, name, float(getattr(weights, name)))
+    return data
+
+
+def _uploaded(record: Any, tables: HandTables | ObjectTables, device: str) -> Any:
+    data = record()
+    for field in fields(tables):
+        dtype = record.vars[field.name].type.dtype
+        kind = np.int32 if dtype in (int, wp.int32, wp.vec3i) else np.float32
+        array = np.ascontiguousarray(getattr(tables, field.name), dtype=kind)
+        setattr(data, field.name, wp.array(array, dtype=dtype, device=device))
+    return data
+
+
+def _plain(array: Any) -> Any:
+    return np.int32 if array.dtype in (int, wp.int32) else np.float32
+
+
+def _shape(array: Any) -> tuple[int, ...]:
+    return array.numpy().shape if array.device.is_cpu else tuple(array.shape) + tuple(
+        getattr(array.dtype, "_shape_", ())
+    )

@@ -1,0 +1,106 @@
+# type: ignore
+# ruff: noqa: UP018, RUF046, D103
+"""Where the hand is: poses of its bodies, axes of its joints, and distance to its shapes."""
+
+from fistful.geometry.quiet_warp import wp
+from fistful.synthesis.structs import BatchData, HandData
+
+wp.set_module_options({"enable_backward": False})
+
+
+@wp.func
+def rotation(x: wp.array2d(dtype=float), n: int) -> wp.mat33:
+    """The rotation whose first two columns are x[3:6] and x[6:9], made orthonormal (Gram-Schmidt)."""
+    a = wp.vec3(x[n, 3], x[n, 4], x[n, 5])
+    b = wp.vec3(x[n, 6], x[n, 7], x[n, 8])
+    e = wp.normalize(a)
+    f = wp.normalize(b - wp.dot(e, b) * e)
+    return wp.matrix_from_cols(e, f, wp.cross(e, f))
+
+
+@wp.func
+def position(x: wp.array2d(dtype=float), n: int) -> wp.vec3:
+    return wp.vec3(x[n, 0], x[n, 1], x[n, 2])
+
+
+@wp.func
+def place_bodies(hand: HandData, batch: BatchData, n: int):
+    """Forward kinematics of grasp n. The screw of a joint is (velocity at the origin of H, axis)."""
+    p_OH = position(batch.x, n)
+    R_OH = rotation(batch.x, n)
+    for b in range(hand.parent.shape[0]):
+        parent = hand.parent[b]
+        p = hand.p_PB[b]
+        R = hand.R_PB[b]
+        p_OP = p_OH
+        R_OP = R_OH
+        moved = int(0)
+        if parent >= 0:
+            R_OP = batch.R_OB[n, parent]
+            p_OP = batch.p_OB[n, parent]
+            moved = batch.moves[n, parent]
+        p = p_OP + R_OP * p
+        R = R_OP * R
+        for j in range(hand.joint_start[b], hand.joint_start[b + 1]):
+            travel = hand.offset[j] - hand.zero[j]
+            k = hand.driver[j]
+            if k >= 0:
+                travel += hand.factor[j] * batch.x[n, 9 + k]
+                if batch.mask[n, k] > 0.0:
+                    moved = 1
+            axis = R * hand.axis_B[j]
+            if hand.slides[j] == 1:
+                p = p + travel * axis
+                batch.screw[n, j] = wp.spatial_vector(axis, wp.vec3(0.0, 0.0, 0.0))
+            else:
+                anchor = p + R * hand.anchor_B[j]
+                batch.screw[n, j] = wp.spatial_vector(wp.cross(anchor - p_OH, axis), axis)
+                R = R * wp.quat_to_matrix(wp.quat_from_axis_angle(hand.axis_B[j], travel))
+                p = anchor - R * hand.anchor_B[j]
+        batch.p_OB[n, b] = p
+        batch.R_OB[n, b] = R
+        batch.moves[n, b] = moved
+
+
+@wp.kernel
+def pose_kernel(hand: HandData, batch: BatchData):
+    n = wp.tid()
+    if batch.active[n] == 1:
+        place_bodies(hand, batch, n)
+
+
+@wp.func
+def shape_distance(hand: HandData, g: int, p: wp.vec3) -> wp.vec4:
+    """Gradient of the distance of p (frame of shape g) to the shape, and the distance, negative inside.
+
+    With d = |p| - core componentwise: |max(d, 0)| + min(max_i d_i, 0) - radius. A cylinder is the same in the
+    half plane (distance from the axis, height).
+    """
+    a = wp.vec3(wp.abs(p[0]), wp.abs(p[1]), wp.abs(p[2]))
+    rho = wp.sqrt(p[0] * p[0] + p[1] * p[1])
+    if hand.cylinder[g] == 1:
+        a = wp.vec3(rho, -1.0e6, a[2])
+    d = a - hand.core[g]
+    out = wp.vec3(wp.max(d[0], 0.0), wp.max(d[1], 0.0), wp.max(d[2], 0.0))
+    length = wp.length(out)
+    value = length
+    e = wp.vec3(0.0, 0.0, 0.0)
+    if length > 0.0:
+        e = out / length
+    else:
+        if d[0] >= d[1] and d[0] >= d[2]:
+            value = d[0]
+            e = wp.vec3(1.0, 0.0, 0.0)
+        elif d[1] >= d[2]:
+            value = d[1]
+            e = wp.vec3(0.0, 1.0, 0.0)
+        else:
+            value = d[2]
+            e = wp.vec3(0.0, 0.0, 1.0)
+    gx = e[0] * wp.sign(p[0])
+    gy = e[1] * wp.sign(p[1])
+    if hand.cylinder[g] == 1:
+        inverse = 1.0 / wp.max(rho, 1.0e-9)
+        gx = e[0] * p[0] * inverse
+        gy = e[0] * p[1] * inverse
+    return wp.vec4(gx, gy, e[2] * wp.sign(p[2]), value - hand.radius[g])

@@ -1,0 +1,254 @@
+"""What the compiled core reads: a hand and a sequence of objects as flat arrays.
+
+Numpy here; `core.py` hands them to Warp on a device. The torch reference in the tests reads the same tables.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fistful.geometry.primitives import half_extents
+from fistful.geometry.sampling import farthest_points
+from fistful.hands.hand import Hand
+from fistful.objects.object import Object
+from fistful.synthesis.contact_set import ContactSet
+
+SKIN_POINTS = 3000
+OBJECT_POINTS = 1024
+CLUSTER = 16
+"""Points that share one bounding ball."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Clusters:
+    """Points sorted into small groups, each with a bounding ball: a far group costs one test.
+
+    Attributes:
+      points: (P, 3) float, m. In the frame of their owner, group after group.
+      start: (C + 1,) int. Group c holds points start[c] .. start[c + 1].
+      centre, radius: (C, 3), (C,) float, m. Its ball.
+    """
+
+    points: np.ndarray
+    start: np.ndarray
+    centre: np.ndarray
+    radius: np.ndarray
+
+    @classmethod
+    def of(cls, points: np.ndarray) -> "Clusters":
+        """Groups of at most CLUSTER points, by halving along the longest side."""
+        groups: list[np.ndarray] = []
+
+        def split(index: np.ndarray) -> None:
+            if len(index) <= CLUSTER:
+                groups.append(index)
+                return
+            axis = int(np.argmax(np.ptp(points[index], axis=0)))
+            order = index[np.argsort(points[index, axis], kind="stable")]
+            split(order[: len(order) // 2])
+            split(order[len(order) // 2 :])
+
+        if len(points):
+            split(np.arange(len(points)))
+        centre = np.array([(points[g].min(axis=0) + points[g].max(axis=0)) / 2 for g in groups]).reshape(-1, 3)
+        radius = [np.linalg.norm(points[g] - c, axis=1).max() for g, c in zip(groups, centre, strict=True)]
+        return cls(
+            points=points[np.concatenate(groups)] if groups else points.reshape(0, 3),
+            start=np.cumsum([0, *map(len, groups)]),
+            centre=centre,
+            radius=np.array(radius),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HandTables:
+    """A hand with B bodies, J joints driven by K independent ones, G shapes, P skin points.
+
+    Attributes:
+      parent, p_PB, R_PB: (B,), (B, 3), (B, 3, 3). The tree; body 0 is the base.
+      joint_start: (B + 1,) int. Body b is moved by joints joint_start[b] .. joint_start[b + 1], in order.
+      axis_B, anchor_B, slides, zero: (J, 3), (J, 3), (J,), (J,). As in `hands.kinematics.Tree`.
+      driver, factor, offset: (J,). joint_j = factor_j q[driver_j] + offset_j; driver -1 is a constant.
+      lower, upper: (K,). Limits.
+      points, cluster_start, cluster_centre, cluster_radius: Skin points, grouped by shape.
+      geom_cluster: (G + 1,) int. Groups of each shape; shapes are sorted by body.
+      geom_start: (B + 1,) int. Shapes of each body.
+      cylinder, core, radius, p_BG, R_BG, ball: (G, ...). Shapes as `geometry.primitives.Shapes`, and the
+        radius of the ball around each.
+      body_centre, body_radius: (B, 3), (B,). Ball around the skin points and shapes of a body.
+      pair_body: (Q, 2) int. Pairs of bodies whose shapes must not overlap.
+      pair_start: (Q + 1,) int. Pair q tests geom_pair[pair_start[q] .. pair_start[q + 1]].
+      geom_pair: (R, 2) int.
+      surface_start: (S + 1,) int. Contact candidates of each surface.
+      candidate_body, candidate_p_B, candidate_n_B: (M,), (M, 3), (M, 3). Contact candidates.
+      set_surface: (T, C) int. Surfaces of the contacts of each contact set.
+    """
+
+    parent: np.ndarray
+    p_PB: np.ndarray
+    R_PB: np.ndarray
+    joint_start: np.ndarray
+    axis_B: np.ndarray
+    anchor_B: np.ndarray
+    slides: np.ndarray
+    zero: np.ndarray
+    driver: np.ndarray
+    factor: np.ndarray
+    offset: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    points: np.ndarray
+    cluster_start: np.ndarray
+    cluster_centre: np.ndarray
+    cluster_radius: np.ndarray
+    geom_cluster: np.ndarray
+    geom_start: np.ndarray
+    cylinder: np.ndarray
+    core: np.ndarray
+    radius: np.ndarray
+    p_BG: np.ndarray
+    R_BG: np.ndarray
+    ball: np.ndarray
+    body_centre: np.ndarray
+    body_radius: np.ndarray
+    pair_body: np.ndarray
+    pair_start: np.ndarray
+    geom_pair: np.ndarray
+    surface_start: np.ndarray
+    candidate_body: np.ndarray
+    candidate_p_B: np.ndarray
+    candidate_n_B: np.ndarray
+    set_surface: np.ndarray
+
+    @classmethod
+    def of(cls, hand: Hand, sets: Sequence[ContactSet], skin_points: int = SKIN_POINTS) -> "HandTables":
+        """The tables of a hand and of the contact sets that may be used with it."""
+        model, tree = hand.model, hand.model.tree
+        bodies = len(tree.parent)
+        order = np.argsort(model.geom_body, kind="stable")
+        place = np.argsort(order)
+        geom_body = model.geom_body[order]
+        shapes = model.shapes
+        kept = farthest_points(
+            hand.poses(model.open_pose).points(hand.skin.body, hand.skin.p_B), min(skin_points, len(hand.skin.body))
+        )
+        skin = hand.skin.take(np.sort(kept))
+        groups = [Clusters.of(skin.p_B[skin.geom == g]) for g in order]
+        half = np.array([half_extents(model.geoms[g].primitive.kind, model.geoms[g].primitive.size) for g in order])
+        ball = np.linalg.norm(half, axis=1)
+        ball = np.where(np.isin(order, _round(model)), half.max(axis=1), ball)
+        pairs = np.sort(place[model.collision_pairs], axis=1)
+        pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0], geom_body[pairs[:, 1]], geom_body[pairs[:, 0]]))]
+        pair_body, counts = np.unique(geom_body[pairs], axis=0, return_counts=True)
+        centre, reach = _body_balls(model, geom_body, shapes.p_BG[order], ball)
+        drives = model.coupling != 0
+        surfaces = [s.candidates for s in hand.surfaces]
+        names = [s.name for s in hand.surfaces]
+        return cls(
+            parent=tree.parent,
+            p_PB=tree.p_PB,
+            R_PB=tree.R_PB,
+            joint_start=np.searchsorted(tree.joint_body, np.arange(bodies + 1)),
+            axis_B=tree.axis_B,
+            anchor_B=tree.anchor_B,
+            slides=tree.slides.astype(int),
+            zero=tree.zero,
+            driver=np.where(drives.any(axis=1), drives.argmax(axis=1), -1),
+            factor=model.coupling.sum(axis=1),
+            offset=model.coupling_offset,
+            lower=model.lower,
+            upper=model.upper,
+            points=np.concatenate([g.points for g in groups]),
+            cluster_start=np.cumsum([0, *(n for g in groups for n in np.diff(g.start))]),
+            cluster_centre=np.concatenate([g.centre for g in groups]),
+            cluster_radius=np.concatenate([g.radius for g in groups]),
+            geom_cluster=np.cumsum([0, *(len(g.radius) for g in groups)]),
+            geom_start=np.searchsorted(geom_body, np.arange(bodies + 1)),
+            cylinder=shapes.cylinder[order].astype(int),
+            core=shapes.core[order],
+            radius=shapes.radius[order],
+            p_BG=shapes.p_BG[order],
+            R_BG=shapes.R_BG[order],
+            ball=ball,
+            body_centre=centre,
+            body_radius=reach,
+            pair_body=pair_body.reshape(-1, 2),
+            pair_start=np.cumsum([0, *counts]),
+            geom_pair=pairs,
+            surface_start=np.cumsum([0, *(len(s.body) for s in surfaces)]),
+            candidate_body=np.concatenate([s.body for s in surfaces]),
+            candidate_p_B=np.concatenate([s.p_B for s in surfaces]),
+            candidate_n_B=np.concatenate([s.n_B for s in surfaces]),
+            set_surface=np.array([[names.index(n) for n in s.surfaces] for s in sets]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ObjectTables:
+    """A sequence of objects, their grids one after the other in flat arrays.
+
+    Attributes:
+      origin, spacing: (O, 3), (O,) float, m. Each grid.
+      shape: (O, 3) int. Its nodes; node (i, j, k) is node_start + (i ny + j) nz + k.
+      node_start: (O,) int.
+      values, gradients: (V,), (V, 3) float32. Signed distance, m, and unit gradient at the nodes.
+      centre, size: (O, 3), (O,) float, m. Centre of mass; half the diagonal of the bounding box, which
+        scales torques.
+      points, cluster_start, cluster_centre, cluster_radius: Surface points, grouped.
+      object_cluster: (O + 1,) int. Groups of each object.
+    """
+
+    origin: np.ndarray
+    spacing: np.ndarray
+    shape: np.ndarray
+    node_start: np.ndarray
+    values: np.ndarray
+    gradients: np.ndarray
+    centre: np.ndarray
+    size: np.ndarray
+    points: np.ndarray
+    cluster_start: np.ndarray
+    cluster_centre: np.ndarray
+    cluster_radius: np.ndarray
+    object_cluster: np.ndarray
+
+    @classmethod
+    def of(cls, objects: Sequence[Object], points: int = OBJECT_POINTS) -> "ObjectTables":
+        """The tables of a sequence; the surface points are the first `points` of each object's."""
+        groups = [Clusters.of(o.surface_points[:points]) for o in objects]
+        nodes = [o.sdf.values.size for o in objects]
+        return cls(
+            origin=np.array([o.sdf.origin for o in objects]),
+            spacing=np.array([o.sdf.spacing for o in objects]),
+            shape=np.array([o.sdf.shape for o in objects]),
+            node_start=np.cumsum([0, *nodes])[:-1],
+            values=np.concatenate([o.sdf.values.ravel() for o in objects]),
+            gradients=np.concatenate([o.sdf.gradients.reshape(-1, 3) for o in objects]),
+            centre=np.array([o.mass_properties.com_O for o in objects]),
+            size=np.array([np.linalg.norm(np.ptp(o.vertices, axis=0)) / 2 for o in objects]),
+            points=np.concatenate([g.points for g in groups]),
+            cluster_start=np.cumsum([0, *(n for g in groups for n in np.diff(g.start))]),
+            cluster_centre=np.concatenate([g.centre for g in groups]),
+            cluster_radius=np.concatenate([g.radius for g in groups]),
+            object_cluster=np.cumsum([0, *(len(g.radius) for g in groups)]),
+        )
+
+
+def _round(model) -> list[int]:
+    """Shapes whose bounding ball touches them all around or at both caps: spheres and capsules."""
+    return [g for g, shape in enumerate(model.geoms) if shape.primitive.kind.name in ("SPHERE", "CAPSULE")]
+
+
+def _body_balls(model, geom_body, p_BG, ball) -> tuple[np.ndarray, np.ndarray]:
+    """A ball around the shapes of each body: centre (B, 3), radius (B,); radius -1 without shapes."""
+    bodies = len(model.bodies)
+    centre, reach = np.zeros((bodies, 3)), np.full(bodies, -1.0)
+    for b in range(bodies):
+        own = geom_body == b
+        if own.any():
+            lower = (p_BG[own] - ball[own, None]).min(axis=0)
+            upper = (p_BG[own] + ball[own, None]).max(axis=0)
+            centre[b] = (lower + upper) / 2
+            reach[b] = np.max(np.linalg.norm(p_BG[own] - centre[b], axis=1) + ball[own])
+    return centre, reach
