@@ -29,6 +29,8 @@ class Core:
         self.objects: Any = _uploaded(ObjectData, objects, device)
         self.target = len(objects.size) - 1
         self.bodies, self.joints, self.independent = len(hand.parent), len(hand.zero), len(hand.lower)
+        # A GPU takes a thread a body; a CPU is faster with one a grasp.
+        self.lanes = 1 if device == "cpu" else self.bodies + self.target + 1
         self.contacts = hand.set_surface.shape[1]
 
     def batch(self, count: int, *, second_order: bool = False) -> "Batch":
@@ -54,6 +56,7 @@ class Batch:
             "w_hop": (count,),
             "p_OB": (count, B),
             "R_OB": (count, B),
+            "centre": (count, B),
             "screw": (count, J),
             "moves": (count, B),
             "outer": (count, B + Q),
@@ -84,20 +87,19 @@ class Batch:
         return getattr(self.data, name).numpy().copy()
 
     def evaluation(self, weights: Weights) -> "list[Any]":
-        """Recorded launches that evaluate energy and gradient at `x`; run them with `run`."""
+        """Recorded launches that evaluate energy and gradient at `x`; run them with `launch`."""
         core, w = self.core, weight_data(weights)
-        slots = core.bodies + core.target + 1
         inputs = [core.hand, core.objects, self.data, w, core.target]
         return [
             recorded(pose_kernel, self.count, [core.hand, self.data], core.device),
-            recorded(touch_kernel, (self.count, slots), [*inputs, 1], core.device),
+            recorded(touch_kernel, (self.count, core.lanes), [*inputs, 1, core.lanes], core.device),
             recorded(energy_kernel, self.count, inputs, core.device),
         ]
 
     def evaluate(self, weights: Weights) -> None:
         """Energy, terms and gradient at `x`, with the weights as they are (hop does not grow)."""
         self.data.w_hop.fill_(weights.hop)
-        run(self.evaluation(weights))
+        launch(self.evaluation(weights))
 
 
 def recorded(kernel: Any, dim: Any, inputs: Sequence[Any], device: str) -> Any:
@@ -105,10 +107,10 @@ def recorded(kernel: Any, dim: Any, inputs: Sequence[Any], device: str) -> Any:
     return wp.launch(kernel, dim=dim, inputs=list(inputs), device=device, record_cmd=True)
 
 
-def run(launches: Sequence[Any]) -> None:
+def launch(launches: Sequence[Any]) -> None:
     """Run recorded launches in order."""
-    for launch in launches:
-        launch.launch()
+    for command in launches:
+        command.launch()
 
 
 def weight_data(weights: Weights) -> Any:

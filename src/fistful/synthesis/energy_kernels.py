@@ -3,7 +3,7 @@
 """The energy of a batch of grasps and its gradient (SeqGrasp eq. 3): contacts, joint limits, and the sum."""
 
 from fistful.geometry.quiet_warp import wp
-from fistful.synthesis.field_kernels import distance, normal
+from fistful.synthesis.field_kernels import grid_of, near
 from fistful.synthesis.hand_kernels import position, rotation
 from fistful.synthesis.structs import (
     DIS,
@@ -43,6 +43,7 @@ def feel(hand: HandData, batch: BatchData, n: int, j: int, x: wp.vec3, force: wp
 def contact_terms(hand: HandData, objects: ObjectData, batch: BatchData, w: WeightData, n: int, target: int):
     """E_dis (eq. 6), E_fc (eq. 4, torque over object size) and the friction term."""
     contacts = batch.contact.shape[1]
+    grid = grid_of(objects, target)
     centre = objects.centre[target]
     size = objects.size[target]
     F = wp.vec3(0.0, 0.0, 0.0)
@@ -50,15 +51,14 @@ def contact_terms(hand: HandData, objects: ObjectData, batch: BatchData, w: Weig
     dis = float(0.0)
     for j in range(contacts):
         x = contact_point(hand, batch, n, j)
-        d = distance(objects, target, x)
-        dis += wp.abs(d[3])
-        feel(hand, batch, n, j, x, w.dis * wp.sign(d[3]) * wp.vec3(d[0], d[1], d[2]))
-        m = normal(objects, target, x)
+        m = near(grid, x)
+        dis += wp.abs(m.d)
+        feel(hand, batch, n, j, x, w.dis * wp.sign(m.d) * m.g)
         F += m.n
         T += wp.cross(x - centre, m.n) / size
     for j in range(contacts):
         x = contact_point(hand, batch, n, j)
-        m = normal(objects, target, x)
+        m = near(grid, x)
         e = 2.0 * (F + wp.cross(T, x - centre) / size)
         feel(hand, batch, n, j, x, w.fc * (wp.transpose(m.D) * e + 2.0 * wp.cross(m.n, T) / size))
     friction = float(0.0)
@@ -70,7 +70,7 @@ def contact_terms(hand: HandData, objects: ObjectData, batch: BatchData, w: Weig
                 o = 2 * i + 1 - side
                 x = contact_point(hand, batch, n, j)
                 y = contact_point(hand, batch, n, o)
-                m = normal(objects, target, x)
+                m = near(grid, x)
                 line = y - x
                 length = wp.max(wp.length(line), 1.0e-4)
                 u = line / length

@@ -2,10 +2,12 @@
 # ruff: noqa: UP018, RUF046, D103
 """Distance to an object, read from its grid: value, gradient, normal and how the normal turns.
 
-With q the point p clamped to the box of the grid and f the trilinear interpolation of the stored values, the
-distance is f(q) + |p - q|: continuous, exact derivative everywhere, and too large by at most a factor far from
-the object, where only its direction matters. The normal is the interpolation of the stored gradients, which is
-smooth across the surface, normalised.
+In the box of the grid the distance f is the trilinear interpolation of the stored values, and its gradient the
+exact derivative of that; the normal n is the interpolation of the stored gradients, normalised, which unlike
+the derivative is smooth from cell to cell. Outside, q is the nearest point of the box, s = q - f(q) n(q) about
+the nearest point of the surface, and
+    distance = |p - s|,  normal = (p - s) / |p - s|,
+as in `geometry.sdf.SdfGrid.query`; derivatives are exact here, too.
 """
 
 from fistful.geometry.quiet_warp import wp
@@ -21,52 +23,74 @@ SLACK = wp.constant(1.7321)
 FOLD = wp.constant(0.05)
 
 
-@wp.func
-def clamped(o: ObjectData, k: int, p: wp.vec3) -> wp.vec3:
-    upper = o.origin[k] + o.spacing[k] * wp.vec3(
-        float(o.shape[k][0] - 1), float(o.shape[k][1] - 1), float(o.shape[k][2] - 1)
-    )
-    return wp.min(wp.max(p, o.origin[k]), upper)
+@wp.struct
+class Grid:
+    """The grid of one object. Small, because Warp passes records by value."""
+
+    origin: wp.vec3
+    upper: wp.vec3
+    h: float
+    per_h: float
+    last: wp.vec3i
+    row: int
+    slab: int
+    start: int
+    values: wp.array(dtype=float)
+    gradients: wp.array(dtype=wp.vec3)
 
 
 @wp.func
-def node(o: ObjectData, k: int, i: int, j: int, l: int) -> int:
-    return o.node_start[k] + (i * o.shape[k][1] + j) * o.shape[k][2] + l
+def grid_of(o: ObjectData, k: int) -> Grid:
+    grid = Grid()
+    shape = o.shape[k]
+    grid.origin = o.origin[k]
+    grid.h = o.spacing[k]
+    grid.per_h = 1.0 / o.spacing[k]
+    grid.last = wp.vec3i(shape[0] - 2, shape[1] - 2, shape[2] - 2)
+    grid.upper = grid.origin + grid.h * wp.vec3(float(shape[0] - 1), float(shape[1] - 1), float(shape[2] - 1))
+    grid.row = shape[2]
+    grid.slab = shape[1] * shape[2]
+    grid.start = o.node_start[k]
+    grid.values = o.values
+    grid.gradients = o.gradients
+    return grid
 
 
 @wp.func
-def clearance(o: ObjectData, k: int, p: wp.vec3) -> float:
+def clearance(grid: Grid, p: wp.vec3) -> float:
     """A lower bound: no point with a negative distance is nearer to p than this. One memory access."""
-    q = clamped(o, k, p)
-    h = o.spacing[k]
-    t = (q - o.origin[k]) / h
-    value = o.values[node(o, k, int(t[0] + 0.5), int(t[1] + 0.5), int(t[2] + 0.5))] - SLACK * h
-    return wp.max(value, wp.length(p - q))
+    q = wp.min(wp.max(p, grid.origin), grid.upper)
+    t = (q - grid.origin) * grid.per_h
+    nearest = grid.start + int(t[0] + 0.5) * grid.slab + int(t[1] + 0.5) * grid.row + int(t[2] + 0.5)
+    value = grid.values[nearest] - SLACK * grid.h
+    if p[0] != q[0] or p[1] != q[1] or p[2] != q[2]:
+        value = wp.max(value, wp.length(p - q))
+    return value
 
 
 @wp.func
-def distance(o: ObjectData, k: int, p: wp.vec3) -> wp.vec4:
-    """The exact derivative of the distance, and as fourth number the distance."""
-    q = clamped(o, k, p)
-    h = o.spacing[k]
-    t = (q - o.origin[k]) / h
-    i = wp.min(int(t[0]), o.shape[k][0] - 2)
-    j = wp.min(int(t[1]), o.shape[k][1] - 2)
-    l = wp.min(int(t[2]), o.shape[k][2] - 2)
+def distance(grid: Grid, p: wp.vec3) -> wp.vec4:
+    """The derivative of the distance, and as fourth number the distance, of a point in the box."""
+    q = wp.min(wp.max(p, grid.origin), grid.upper)
+    h = grid.h
+    t = (q - grid.origin) * grid.per_h
+    i = wp.min(int(t[0]), grid.last[0])
+    j = wp.min(int(t[1]), grid.last[1])
+    l = wp.min(int(t[2]), grid.last[2])
     u = t[0] - float(i)
     v = t[1] - float(j)
     w = t[2] - float(l)
-    row = o.shape[k][2]
-    slab = o.shape[k][1] * row
-    a = node(o, k, i, j, l)
-    v000 = o.values[a]
-    v001 = o.values[a + 1]
-    v010 = o.values[a + row]
-    v011 = o.values[a + row + 1]
-    v100 = o.values[a + slab]
-    v101 = o.values[a + slab + 1]
-    v110 = o.values[a + slab + row]
-    v111 = o.values[a + slab + row + 1]
+    row = grid.row
+    slab = grid.slab
+    a = grid.start + i * slab + j * row + l
+    v000 = grid.values[a]
+    v001 = grid.values[a + 1]
+    v010 = grid.values[a + row]
+    v011 = grid.values[a + row + 1]
+    v100 = grid.values[a + slab]
+    v101 = grid.values[a + slab + 1]
+    v110 = grid.values[a + slab + row]
+    v111 = grid.values[a + slab + row + 1]
     v00 = v000 + w * (v001 - v000)
     v01 = v010 + w * (v011 - v010)
     v10 = v100 + w * (v101 - v100)
@@ -80,49 +104,41 @@ def distance(o: ObjectData, k: int, p: wp.vec3) -> wp.vec4:
         (1.0 - u) * ((1.0 - v) * (v001 - v000) + v * (v011 - v010))
         + u * ((1.0 - v) * (v101 - v100) + v * (v111 - v110))
     ) / h
-    away = p - q
-    gap = wp.length(away)
-    if gap > 0.0:
-        # Along a clamped axis q does not move.
-        if away[0] != 0.0:
-            dx = away[0] / gap
-        if away[1] != 0.0:
-            dy = away[1] / gap
-        if away[2] != 0.0:
-            dz = away[2] / gap
-    return wp.vec4(dx, dy, dz, value + gap)
+    return wp.vec4(dx, dy, dz, value)
 
 
 @wp.struct
-class Normal:
-    """Outward unit normal n, and D with dn = D dp."""
+class Near:
+    """The object as a point sees it: distance d and its derivative g, outward normal n and D with dn = D dp."""
 
+    d: float
+    g: wp.vec3
     n: wp.vec3
     D: wp.mat33
 
 
 @wp.func
-def normal(o: ObjectData, k: int, p: wp.vec3) -> Normal:
-    q = clamped(o, k, p)
-    h = o.spacing[k]
-    t = (q - o.origin[k]) / h
-    i = wp.min(int(t[0]), o.shape[k][0] - 2)
-    j = wp.min(int(t[1]), o.shape[k][1] - 2)
-    l = wp.min(int(t[2]), o.shape[k][2] - 2)
+def near(grid: Grid, p: wp.vec3) -> Near:
+    """Distance and normal at any point, in the box or outside."""
+    q = wp.min(wp.max(p, grid.origin), grid.upper)
+    t = (q - grid.origin) * grid.per_h
+    i = wp.min(int(t[0]), grid.last[0])
+    j = wp.min(int(t[1]), grid.last[1])
+    l = wp.min(int(t[2]), grid.last[2])
     u = t[0] - float(i)
     v = t[1] - float(j)
     w = t[2] - float(l)
-    row = o.shape[k][2]
-    slab = o.shape[k][1] * row
-    a = node(o, k, i, j, l)
-    g000 = o.gradients[a]
-    g001 = o.gradients[a + 1]
-    g010 = o.gradients[a + row]
-    g011 = o.gradients[a + row + 1]
-    g100 = o.gradients[a + slab]
-    g101 = o.gradients[a + slab + 1]
-    g110 = o.gradients[a + slab + row]
-    g111 = o.gradients[a + slab + row + 1]
+    row = grid.row
+    slab = grid.slab
+    a = grid.start + i * slab + j * row + l
+    g000 = grid.gradients[a]
+    g001 = grid.gradients[a + 1]
+    g010 = grid.gradients[a + row]
+    g011 = grid.gradients[a + row + 1]
+    g100 = grid.gradients[a + slab]
+    g101 = grid.gradients[a + slab + 1]
+    g110 = grid.gradients[a + slab + row]
+    g111 = grid.gradients[a + slab + row + 1]
     g00 = g000 + w * (g001 - g000)
     g01 = g010 + w * (g011 - g010)
     g10 = g100 + w * (g101 - g100)
@@ -130,24 +146,28 @@ def normal(o: ObjectData, k: int, p: wp.vec3) -> Normal:
     g0 = g00 + v * (g01 - g00)
     g1 = g10 + v * (g11 - g10)
     g = g0 + u * (g1 - g0)
-    dx = (g1 - g0) / h
-    dy = ((g01 - g00) * (1.0 - u) + (g11 - g10) * u) / h
+    dx = (g1 - g0) * grid.per_h
+    dy = ((g01 - g00) * (1.0 - u) + (g11 - g10) * u) * grid.per_h
     dz = (
         ((g001 - g000) * (1.0 - v) + (g011 - g010) * v) * (1.0 - u)
         + ((g101 - g100) * (1.0 - v) + (g111 - g110) * v) * u
-    ) / h
-    if p[0] != q[0]:
-        dx = wp.vec3(0.0, 0.0, 0.0)
-    if p[1] != q[1]:
-        dy = wp.vec3(0.0, 0.0, 0.0)
-    if p[2] != q[2]:
-        dz = wp.vec3(0.0, 0.0, 0.0)
+    ) * grid.per_h
     m = wp.sqrt(wp.dot(g, g) + FOLD * FOLD)
-    result = Normal()
-    result.n = g / m
+    f = distance(grid, q)
+    seen = Near()
+    seen.d = f[3]
+    seen.g = wp.vec3(f[0], f[1], f[2])
+    seen.n = g / m
     # d(g / m) = (I - n n^T) dg / m, since dm = n . dg.
-    dx = (dx - result.n * wp.dot(result.n, dx)) / m
-    dy = (dy - result.n * wp.dot(result.n, dy)) / m
-    dz = (dz - result.n * wp.dot(result.n, dz)) / m
-    result.D = wp.matrix_from_cols(dx, dy, dz)
-    return result
+    flat = wp.identity(3, dtype=float) - wp.outer(seen.n, seen.n)
+    seen.D = flat * wp.matrix_from_cols(dx, dy, dz) / m
+    if p[0] != q[0] or p[1] != q[1] or p[2] != q[2]:
+        # Along a clamped axis q does not move: P projects onto the others.
+        P = wp.diag(wp.vec3(float(p[0] == q[0]), float(p[1] == q[1]), float(p[2] == q[2])))
+        spoke = p - q + seen.d * seen.n
+        M = wp.identity(3, dtype=float) - P + (wp.outer(seen.n, seen.g) + seen.d * seen.D) * P
+        seen.d = wp.length(spoke)
+        seen.n = spoke / seen.d
+        seen.g = wp.transpose(M) * seen.n
+        seen.D = (M - wp.outer(seen.n, seen.g)) / seen.d
+    return seen

@@ -59,6 +59,7 @@ def place_bodies(hand: HandData, batch: BatchData, n: int):
                 p = anchor - R * hand.anchor_B[j]
         batch.p_OB[n, b] = p
         batch.R_OB[n, b] = R
+        batch.centre[n, b] = p + R * hand.body_centre[b]
         batch.moves[n, b] = moved
 
 
@@ -69,38 +70,54 @@ def pose_kernel(hand: HandData, batch: BatchData):
         place_bodies(hand, batch, n)
 
 
+@wp.struct
+class Shape:
+    """A rounded box or a cylinder; see geometry.primitives.Shapes. Small, as it is passed by value."""
+
+    core: wp.vec3
+    radius: float
+    cylinder: int
+
+
 @wp.func
-def shape_distance(hand: HandData, g: int, p: wp.vec3) -> wp.vec4:
-    """Gradient of the distance of p (frame of shape g) to the shape, and the distance, negative inside.
+def shape_of(hand: HandData, g: int) -> Shape:
+    shape = Shape()
+    shape.core = hand.core[g]
+    shape.radius = hand.radius[g]
+    shape.cylinder = hand.cylinder[g]
+    return shape
+
+
+@wp.func
+def shape_distance(shape: Shape, p: wp.vec3) -> wp.vec4:
+    """Gradient of the distance of p (frame of the shape) to a shape, and the distance, negative inside.
 
     With d = |p| - core componentwise: |max(d, 0)| + min(max_i d_i, 0) - radius. A cylinder is the same in the
     half plane (distance from the axis, height).
     """
     a = wp.vec3(wp.abs(p[0]), wp.abs(p[1]), wp.abs(p[2]))
-    rho = wp.sqrt(p[0] * p[0] + p[1] * p[1])
-    if hand.cylinder[g] == 1:
+    rho = float(0.0)
+    if shape.cylinder == 1:
+        rho = wp.max(wp.sqrt(p[0] * p[0] + p[1] * p[1]), 1.0e-9)
         a = wp.vec3(rho, -1.0e6, a[2])
-    d = a - hand.core[g]
+    d = a - shape.core
     out = wp.vec3(wp.max(d[0], 0.0), wp.max(d[1], 0.0), wp.max(d[2], 0.0))
-    length = wp.length(out)
-    value = length
+    value = wp.length(out)
     e = wp.vec3(0.0, 0.0, 0.0)
-    if length > 0.0:
-        e = out / length
+    if value > 0.0:
+        e = out / value
+    elif d[0] >= d[1] and d[0] >= d[2]:
+        value = d[0]
+        e = wp.vec3(1.0, 0.0, 0.0)
+    elif d[1] >= d[2]:
+        value = d[1]
+        e = wp.vec3(0.0, 1.0, 0.0)
     else:
-        if d[0] >= d[1] and d[0] >= d[2]:
-            value = d[0]
-            e = wp.vec3(1.0, 0.0, 0.0)
-        elif d[1] >= d[2]:
-            value = d[1]
-            e = wp.vec3(0.0, 1.0, 0.0)
-        else:
-            value = d[2]
-            e = wp.vec3(0.0, 0.0, 1.0)
+        value = d[2]
+        e = wp.vec3(0.0, 0.0, 1.0)
     gx = e[0] * wp.sign(p[0])
     gy = e[1] * wp.sign(p[1])
-    if hand.cylinder[g] == 1:
-        inverse = 1.0 / wp.max(rho, 1.0e-9)
-        gx = e[0] * p[0] * inverse
-        gy = e[0] * p[1] * inverse
-    return wp.vec4(gx, gy, e[2] * wp.sign(p[2]), value - hand.radius[g])
+    if shape.cylinder == 1:
+        gx = e[0] * p[0] / rho
+        gy = e[0] * p[1] / rho
+    return wp.vec4(gx, gy, e[2] * wp.sign(p[2]), value - shape.radius)

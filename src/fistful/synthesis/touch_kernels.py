@@ -2,7 +2,7 @@
 # ruff: noqa: UP018, RUF046, D103
 """What touches what: overlaps of hand, target object, held objects and the hand itself, as wrenches on bodies.
 
-One thread a (grasp, body), (grasp, held object) or the grasp's own pairs of bodies. `order` 1 sums depths, as
+A slot is a body, a held object or the hand against itself; the `lanes` threads of a grasp share them. `order` 1 sums depths, as
 the paper's terms do: a point of depth d pushes with force 1. `order` 2 sums half squares, pushes with d, and
 also sums the curvature s s^T of each point, where s is the wrench of its unit force: the Gauss-Newton matrix
 of a body. Bounding balls of body, shape and group of points are tested first, conservatively, so skipping
@@ -10,8 +10,8 @@ changes no digit.
 """
 
 from fistful.geometry.quiet_warp import wp
-from fistful.synthesis.field_kernels import clearance, distance
-from fistful.synthesis.hand_kernels import position, rotation, shape_distance
+from fistful.synthesis.field_kernels import Grid, clearance, distance, grid_of
+from fistful.synthesis.hand_kernels import position, rotation, shape_distance, shape_of
 from fistful.synthesis.structs import BatchData, HandData, ObjectData, WeightData
 
 wp.set_module_options({"enable_backward": False})
@@ -44,60 +44,60 @@ def pushed(push: Push, order: int, depth: float, outward: wp.vec3, arm: wp.vec3)
 
 @wp.func
 def skin_in_object(
-    hand: HandData, objects: ObjectData, k: int, b: int, order: int, p_KB: wp.vec3, R_KB: wp.mat33, R_OK: wp.mat33,
-    arm_K: wp.vec3,
+    hand: HandData, grid: Grid, b: int, order: int, p_KB: wp.vec3, R_KB: wp.mat33, R_OK: wp.mat33, base_K: wp.vec3
 ) -> Push:
-    """Skin points of body b inside object k; the body's pose is given in the object's frame K.
+    """Skin points of body b inside an object; the body's pose is given in the object's frame K.
 
-    Wrenches are about the point arm_K, in axes of O.
+    Wrenches are about the origin of the hand base, which is at base_K, in axes of O.
     """
     push = Push()
-    centre = p_KB + R_KB * hand.body_centre[b]
-    if hand.body_radius[b] < 0.0 or clearance(objects, k, centre) > hand.body_radius[b]:
-        return push
     for g in range(hand.geom_start[b], hand.geom_start[b + 1]):
-        middle = p_KB + R_KB * hand.p_BG[g]
-        if clearance(objects, k, middle) <= hand.ball[g]:
+        if clearance(grid, p_KB + R_KB * hand.p_BG[g]) <= hand.ball[g]:
             for c in range(hand.geom_cluster[g], hand.geom_cluster[g + 1]):
-                spot = p_KB + R_KB * hand.cluster_centre[c]
-                if clearance(objects, k, spot) <= hand.cluster_radius[c]:
+                if clearance(grid, p_KB + R_KB * hand.cluster_centre[c]) <= hand.cluster_radius[c]:
                     for i in range(hand.cluster_start[c], hand.cluster_start[c + 1]):
                         p = p_KB + R_KB * hand.points[i]
-                        if clearance(objects, k, p) <= 0.0:
-                            d = distance(objects, k, p)
+                        if clearance(grid, p) <= 0.0:
+                            d = distance(grid, p)
                             if d[3] < 0.0:
                                 outward = R_OK * wp.vec3(d[0], d[1], d[2])
-                                push = pushed(push, order, -d[3], outward, R_OK * (p - arm_K))
+                                push = pushed(push, order, -d[3], outward, R_OK * (p - base_K))
     return push
 
 
 @wp.func
 def object_in_shapes(
-    hand: HandData, objects: ObjectData, k: int, b: int, order: int, p_KB: wp.vec3, R_KB: wp.mat33, R_OK: wp.mat33,
-    arm_K: wp.vec3,
+    hand: HandData,
+    objects: ObjectData,
+    grid: Grid,
+    k: int,
+    b: int,
+    order: int,
+    p_KB: wp.vec3,
+    R_KB: wp.mat33,
+    R_OK: wp.mat33,
+    base_K: wp.vec3,
 ) -> Push:
     """Surface points of object k inside the shapes of body b; the wrench is the body's."""
     push = Push()
-    centre = p_KB + R_KB * hand.body_centre[b]
-    if hand.body_radius[b] < 0.0 or clearance(objects, k, centre) > hand.body_radius[b]:
-        return push
     for g in range(hand.geom_start[b], hand.geom_start[b + 1]):
         p_KG = p_KB + R_KB * hand.p_BG[g]
-        if clearance(objects, k, p_KG) <= hand.ball[g]:
+        if clearance(grid, p_KG) <= hand.ball[g]:
             R_KG = R_KB * hand.R_BG[g]
             R_GK = wp.transpose(R_KG)
+            shape = shape_of(hand, g)
             for c in range(objects.object_cluster[k], objects.object_cluster[k + 1]):
                 spot = objects.cluster_centre[c] - p_KG
-                if wp.length(spot) <= hand.ball[g] + objects.cluster_radius[c]:
-                    inside = shape_distance(hand, g, R_GK * spot)
-                    if inside[3] <= objects.cluster_radius[c]:
+                reach = hand.ball[g] + objects.cluster_radius[c]
+                if wp.length_sq(spot) <= reach * reach:
+                    if shape_distance(shape, R_GK * spot)[3] <= objects.cluster_radius[c]:
                         for i in range(objects.cluster_start[c], objects.cluster_start[c + 1]):
                             p = objects.points[i]
-                            d = shape_distance(hand, g, R_GK * (p - p_KG))
+                            d = shape_distance(shape, R_GK * (p - p_KG))
                             if d[3] < 0.0:
                                 # The body has to move against the gradient for the point to come out.
                                 outward = R_OK * (R_KG * wp.vec3(-d[0], -d[1], -d[2]))
-                                push = pushed(push, order, -d[3], outward, R_OK * (p - arm_K))
+                                push = pushed(push, order, -d[3], outward, R_OK * (p - base_K))
     return push
 
 
@@ -105,39 +105,39 @@ def object_in_shapes(
 def held_in_target(objects: ObjectData, batch: BatchData, n: int, h: int, target: int, order: int) -> Push:
     """Surface points of held object h inside the target; it moves with the base of the hand."""
     push = Push()
+    grid = grid_of(objects, target)
     R_OH = rotation(batch.x, n)
     p_OH = position(batch.x, n)
     R_OK = R_OH * batch.R_HO[n, h]
     p_OK = p_OH + R_OH * batch.p_HO[n, h]
     for c in range(objects.object_cluster[h], objects.object_cluster[h + 1]):
-        spot = p_OK + R_OK * objects.cluster_centre[c]
-        if clearance(objects, target, spot) <= objects.cluster_radius[c]:
+        if clearance(grid, p_OK + R_OK * objects.cluster_centre[c]) <= objects.cluster_radius[c]:
             for i in range(objects.cluster_start[c], objects.cluster_start[c + 1]):
                 p = p_OK + R_OK * objects.points[i]
-                if clearance(objects, target, p) <= 0.0:
-                    d = distance(objects, target, p)
+                if clearance(grid, p) <= 0.0:
+                    d = distance(grid, p)
                     if d[3] < 0.0:
                         push = pushed(push, order, -d[3], wp.vec3(d[0], d[1], d[2]), p - p_OH)
     return push
 
 
 @wp.func
-def skin_in_shape(hand: HandData, batch: BatchData, n: int, order: int, a: int, g: int, b: int, h: int) -> Push:
-    """Skin points of shape g (body a) inside shape h (body b); the wrench is that of body a."""
+def skin_in_shape(
+    hand: HandData, g: int, h: int, order: int, p_Oa: wp.vec3, R_Oa: wp.mat33, p_Oh: wp.vec3, R_Oh: wp.mat33,
+    base_O: wp.vec3,
+) -> Push:
+    """Skin points of shape g, whose body is at (p_Oa, R_Oa), inside shape h; the wrench is that of g's body."""
     push = Push()
-    R_OH = batch.R_OB[n, b] * hand.R_BG[h]
-    p_Oh = batch.p_OB[n, b] + batch.R_OB[n, b] * hand.p_BG[h]
-    R_hO = wp.transpose(R_OH)
-    origin = position(batch.x, n)
+    R_hO = wp.transpose(R_Oh)
+    shape = shape_of(hand, h)
     for c in range(hand.geom_cluster[g], hand.geom_cluster[g + 1]):
-        spot = batch.p_OB[n, a] + batch.R_OB[n, a] * hand.cluster_centre[c]
-        inside = shape_distance(hand, h, R_hO * (spot - p_Oh))
-        if inside[3] <= hand.cluster_radius[c]:
+        spot = p_Oa + R_Oa * hand.cluster_centre[c]
+        if shape_distance(shape, R_hO * (spot - p_Oh))[3] <= hand.cluster_radius[c]:
             for i in range(hand.cluster_start[c], hand.cluster_start[c + 1]):
-                p = batch.p_OB[n, a] + batch.R_OB[n, a] * hand.points[i]
-                d = shape_distance(hand, h, R_hO * (p - p_Oh))
+                p = p_Oa + R_Oa * hand.points[i]
+                d = shape_distance(shape, R_hO * (p - p_Oh))
                 if d[3] < 0.0:
-                    push = pushed(push, order, -d[3], R_OH * wp.vec3(d[0], d[1], d[2]), p - origin)
+                    push = pushed(push, order, -d[3], R_Oh * wp.vec3(d[0], d[1], d[2]), p - base_O)
     return push
 
 
@@ -150,98 +150,132 @@ def meet_itself(hand: HandData, batch: BatchData, w: WeightData, n: int, order: 
             batch.own_A[n, b] = wp.spatial_matrix()
     energy = float(0.0)
     deepest = float(0.0)
+    base_O = position(batch.x, n)
     for q in range(hand.pair_body.shape[0]):
         a = hand.pair_body[q, 0]
         b = hand.pair_body[q, 1]
-        c_a = batch.p_OB[n, a] + batch.R_OB[n, a] * hand.body_centre[a]
-        c_b = batch.p_OB[n, b] + batch.R_OB[n, b] * hand.body_centre[b]
         reach = hand.body_radius[a] + hand.body_radius[b]
-        if wp.length_sq(c_a - c_b) <= reach * reach:
+        # When refining, what does not move under J_n does not matter.
+        still = order == 2 and batch.moves[n, a] == 0 and batch.moves[n, b] == 0
+        if wp.length_sq(batch.centre[n, a] - batch.centre[n, b]) <= reach * reach and not still:
+            p_a = batch.p_OB[n, a]
+            R_a = batch.R_OB[n, a]
+            p_b = batch.p_OB[n, b]
+            R_b = batch.R_OB[n, b]
             for r in range(hand.pair_start[q], hand.pair_start[q + 1]):
                 g = hand.geom_pair[r, 0]
                 h = hand.geom_pair[r, 1]
-                c_g = batch.p_OB[n, a] + batch.R_OB[n, a] * hand.p_BG[g]
-                c_h = batch.p_OB[n, b] + batch.R_OB[n, b] * hand.p_BG[h]
+                p_g = p_a + R_a * hand.p_BG[g]
+                p_h = p_b + R_b * hand.p_BG[h]
+                apart = p_g - p_h
                 reach_gh = hand.ball[g] + hand.ball[h]
-                if wp.length_sq(c_g - c_h) <= reach_gh * reach_gh:
-                    there = skin_in_shape(hand, batch, n, order, a, g, b, h)
-                    back = skin_in_shape(hand, batch, n, order, b, h, a, g)
-                    energy += there.energy + back.energy
-                    deepest = wp.max(deepest, wp.max(there.deepest, back.deepest))
-                    force = w.hsp * (there.wrench - back.wrench)
-                    batch.own[n, a] = batch.own[n, a] + force
-                    batch.own[n, b] = batch.own[n, b] - force
-                    if order == 2:
-                        # (u - v)^2 <= 2 u^2 + 2 v^2: the bodies' curvatures apart bound that of the pair.
-                        A = 2.0 * w.hsp * (there.A + back.A)
-                        batch.own_A[n, a] = batch.own_A[n, a] + A
-                        batch.own_A[n, b] = batch.own_A[n, b] + A
+                if wp.length_sq(apart) <= reach_gh * reach_gh:
+                    R_g = R_a * hand.R_BG[g]
+                    R_h = R_b * hand.R_BG[h]
+                    from_h = shape_distance(shape_of(hand, h), wp.transpose(R_h) * apart)
+                    from_g = shape_distance(shape_of(hand, g), wp.transpose(R_g) * (-apart))
+                    if from_h[3] <= hand.ball[g] and from_g[3] <= hand.ball[h]:
+                        there = skin_in_shape(hand, g, h, order, p_a, R_a, p_h, R_h, base_O)
+                        back = skin_in_shape(hand, h, g, order, p_b, R_b, p_g, R_g, base_O)
+                        energy += there.energy + back.energy
+                        deepest = wp.max(deepest, wp.max(there.deepest, back.deepest))
+                        force = w.hsp * (there.wrench - back.wrench)
+                        batch.own[n, a] = batch.own[n, a] + force
+                        batch.own[n, b] = batch.own[n, b] - force
+                        if order == 2:
+                            # (u - v)^2 <= 2 u^2 + 2 v^2: the bodies' own curvatures bound that of the pair.
+                            A = 2.0 * w.hsp * (there.A + back.A)
+                            batch.own_A[n, a] = batch.own_A[n, a] + A
+                            batch.own_A[n, b] = batch.own_A[n, b] + A
     batch.part[n, slot] = wp.vec4(energy, 0.0, 0.0, 0.0)
     batch.deepest[n, slot] = deepest
 
 
-@wp.kernel
-def touch_kernel(hand: HandData, objects: ObjectData, batch: BatchData, w: WeightData, target: int, order: int):
-    n, b = wp.tid()
-    if batch.active[n] == 0:
-        return
-    bodies = hand.parent.shape[0]
-    if b == bodies + target:
-        meet_itself(hand, batch, w, n, order, b)
-        return
-    if b >= bodies:
-        push = held_in_target(objects, batch, n, b - bodies, target, order)
-        batch.outer[n, b] = w.oop * push.wrench
-        if order == 2:
-            batch.outer_A[n, b] = w.oop * push.A
-        batch.part[n, b] = wp.vec4(0.0, 0.0, 0.0, push.energy)
-        batch.deepest[n, b] = push.deepest
-        return
+@wp.func
+def meet_target(
+    hand: HandData, objects: ObjectData, grid: Grid, batch: BatchData, w: WeightData, n: int, b: int, target: int,
+    order: int,
+):
+    """Body b and the target object, skin in object and object in shapes."""
+    same = wp.identity(3, dtype=float)
+    base_O = position(batch.x, n)
     p_OB = batch.p_OB[n, b]
     R_OB = batch.R_OB[n, b]
-    origin = position(batch.x, n)
-    same = wp.identity(3, dtype=float)
-    hop = skin_in_object(hand, objects, target, b, order, p_OB, R_OB, same, origin)
-    deepest = hop.deepest
-    wrench = batch.w_hop[n] * hop.wrench
-    back = float(0.0)
+    hop = skin_in_object(hand, grid, b, order, p_OB, R_OB, same, base_O)
+    batch.outer[n, b] = batch.w_hop[n] * hop.wrench
+    batch.part[n, b] = wp.vec4(hop.energy, 0.0, 0.0, 0.0)
+    batch.deepest[n, b] = hop.deepest
     if order == 2:
         batch.outer_A[n, b] = batch.w_hop[n] * hop.A
     if w.ohp > 0.0:
-        ohp = object_in_shapes(hand, objects, target, b, order, p_OB, R_OB, same, origin)
-        wrench += w.ohp * ohp.wrench
-        back = ohp.energy
-        deepest = wp.max(deepest, ohp.deepest)
+        ohp = object_in_shapes(hand, objects, grid, target, b, order, p_OB, R_OB, same, base_O)
+        batch.outer[n, b] = batch.outer[n, b] + w.ohp * ohp.wrench
+        batch.part[n, b] = wp.vec4(hop.energy, ohp.energy, 0.0, 0.0)
+        batch.deepest[n, b] = wp.max(hop.deepest, ohp.deepest)
         if order == 2:
             batch.outer_A[n, b] = batch.outer_A[n, b] + w.ohp * ohp.A
-    batch.outer[n, b] = wrench
-    hho = float(0.0)
-    felt = wp.spatial_vector()
+
+
+@wp.func
+def meet_held(
+    hand: HandData, objects: ObjectData, batch: BatchData, w: WeightData, n: int, b: int, h: int, order: int
+):
+    """Body b, which moves, and held object h, which does not."""
+    grid = grid_of(objects, h)
+    R_KH = wp.transpose(batch.R_HO[n, h])
+    R_KO = R_KH * wp.transpose(rotation(batch.x, n))
+    base_K = R_KH * (-batch.p_HO[n, h])
+    origin = position(batch.x, n)
+    if clearance(grid, base_K + R_KO * (batch.centre[n, b] - origin)) > hand.body_radius[b]:
+        return
+    p_KB = base_K + R_KO * (batch.p_OB[n, b] - origin)
+    R_KB = R_KO * batch.R_OB[n, b]
+    R_OK = wp.transpose(R_KO)
+    into = skin_in_object(hand, grid, b, order, p_KB, R_KB, R_OK, base_K)
+    wrench = into.wrench
+    energy = into.energy
+    deepest = into.deepest
     if order == 2:
-        batch.held_A[n, b] = wp.spatial_matrix()
-    if target > 0 and w.hho > 0.0 and batch.moves[n, b] == 1:
-        R_HO = wp.transpose(rotation(batch.x, n))
-        for h in range(target):
-            # Pose of the body in the frame K of the held object.
-            R_KH = wp.transpose(batch.R_HO[n, h])
-            R_KO = R_KH * R_HO
-            base = R_KH * (-batch.p_HO[n, h])
-            p_KB = base + R_KO * (p_OB - origin)
-            R_KB = R_KO * R_OB
-            R_OK = wp.transpose(R_KO)
-            into = skin_in_object(hand, objects, h, b, order, p_KB, R_KB, R_OK, base)
-            felt += w.hho * into.wrench
-            hho += into.energy
-            deepest = wp.max(deepest, into.deepest)
+        batch.held_A[n, b] = batch.held_A[n, b] + w.hho * into.A
+    if w.ohp > 0.0:
+        onto = object_in_shapes(hand, objects, grid, h, b, order, p_KB, R_KB, R_OK, base_K)
+        wrench += onto.wrench
+        energy += onto.energy
+        deepest = wp.max(deepest, onto.deepest)
+        if order == 2:
+            batch.held_A[n, b] = batch.held_A[n, b] + w.hho * onto.A
+    batch.held[n, b] = batch.held[n, b] + w.hho * wrench
+    batch.part[n, b] = batch.part[n, b] + wp.vec4(0.0, 0.0, energy, 0.0)
+    batch.deepest[n, b] = wp.max(batch.deepest[n, b], deepest)
+
+
+@wp.kernel
+def touch_kernel(hand: HandData, objects: ObjectData, batch: BatchData, w: WeightData, target: int, order: int, lanes: int):
+    n, lane = wp.tid()
+    if batch.active[n] == 0:
+        return
+    bodies = hand.parent.shape[0]
+    grid = grid_of(objects, target)
+    for slot in range(lane, bodies + target + 1, lanes):
+        if slot < bodies:
+            batch.outer[n, slot] = wp.spatial_vector()
+            batch.held[n, slot] = wp.spatial_vector()
+            batch.part[n, slot] = wp.vec4()
+            batch.deepest[n, slot] = 0.0
             if order == 2:
-                batch.held_A[n, b] = batch.held_A[n, b] + w.hho * into.A
-            if w.ohp > 0.0:
-                onto = object_in_shapes(hand, objects, h, b, order, p_KB, R_KB, R_OK, base)
-                felt += w.hho * onto.wrench
-                hho += onto.energy
-                deepest = wp.max(deepest, onto.deepest)
-                if order == 2:
-                    batch.held_A[n, b] = batch.held_A[n, b] + w.hho * onto.A
-    batch.held[n, b] = felt
-    batch.part[n, b] = wp.vec4(hop.energy, back, hho, 0.0)
-    batch.deepest[n, b] = deepest
+                batch.outer_A[n, slot] = wp.spatial_matrix()
+                batch.held_A[n, slot] = wp.spatial_matrix()
+            if clearance(grid, batch.centre[n, slot]) <= hand.body_radius[slot]:
+                meet_target(hand, objects, grid, batch, w, n, slot, target, order)
+            if target > 0 and w.hho > 0.0 and batch.moves[n, slot] == 1:
+                for h in range(target):
+                    meet_held(hand, objects, batch, w, n, slot, h, order)
+        elif slot < bodies + target:
+            push = held_in_target(objects, batch, n, slot - bodies, target, order)
+            batch.outer[n, slot] = w.oop * push.wrench
+            if order == 2:
+                batch.outer_A[n, slot] = w.oop * push.A
+            batch.part[n, slot] = wp.vec4(0.0, 0.0, 0.0, push.energy)
+            batch.deepest[n, slot] = push.deepest
+        else:
+            meet_itself(hand, batch, w, n, order, slot)

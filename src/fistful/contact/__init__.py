@@ -1,0 +1,1 @@
+"""Wrench mathematics: friction cones, the grasp matrix, and how much disturbance a grasp resists."""

@@ -1,0 +1,143 @@
+"""The paper's optimiser: MALA as its public code runs it, 6000 steps from the inflated hull.
+
+The text's acceptance rule (eq. 2, accept if E'/E >= u) would accept every worse grasp and is not usable; as in
+the code, a proposal is accepted with probability exp((E - E') / T). Also as in the code, the gradient is scaled
+by its root mean square over the batch, and there is no noise: exploration comes from switching contacts.
+"""
+
+from dataclasses import dataclass
+from threading import Barrier, BrokenBarrierError
+from typing import Any
+
+import numpy as np
+
+from fistful.geometry.pose import apply
+from fistful.geometry.quiet_warp import wp
+from fistful.geometry.sampling import farthest_points, sample_triangles
+from fistful.hands.hand import Hand
+from fistful.objects.object import Object
+from fistful.synthesis.core import Batch, Core, launch, recorded
+from fistful.synthesis.mala_kernels import ChainData, accept_kernel, mean_kernel, propose_kernel
+from fistful.synthesis.weights import Weights
+
+BATCH = 256
+"""Grasps that share one mean square gradient, as in the paper."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paper:
+    """Settings of the paper's optimiser."""
+
+    steps: int = 6000
+    step_size: float = 0.005
+    temperature: float = 32.0
+    switch_probability: float = 0.3
+    weights: Weights = Weights(hho=5.0)
+    """The paper's, and our one addition: moving fingers stay out of held objects (`hho`)."""
+    hull_m: float = 0.2
+    """How far the object's convex hull is inflated; hands start from there ..."""
+    back_off_m: tuple[float, float] = (0.2, 0.3)
+    """... and a distance in this range farther away."""
+    tilt_deg: float = 30.0
+    """Largest angle between the approach and the direction to the object."""
+    spread: float = 0.1
+    """Standard deviation of the joints around the open pose, as a part of their range."""
+
+
+def starts(hand: Hand, target: Object, q: np.ndarray, free: np.ndarray, rng: np.random.Generator, s: Paper) -> np.ndarray:
+    """States (N, 9 + K) around the target: on the inflated hull, facing it, spun at random.
+
+    Args:
+      hand: Hand.
+      target: Object to grasp.
+      q: (N, K) float. Joints to start from: the open pose, or those of the grasp before.
+      free: (N, K) bool. Joints that may be spread around them.
+      rng: Randomness.
+      s: Settings.
+    """
+    count, model = len(q), hand.model
+    vertices, faces = target.inflated_hull(s.hull_m)
+    dense = sample_triangles(vertices[faces], 4 * count + 64, rng)[0]
+    place = dense[farthest_points(dense, count)]
+    towards = target.hull_vertices.mean(axis=0) - place
+    z_O = _tilted(towards / np.linalg.norm(towards, axis=1, keepdims=True), np.deg2rad(s.tilt_deg), rng)
+    z_H, centre_H = _facing(hand)
+    # R maps the facing direction of the hand to the approach, with a random spin about it.
+    spin = rng.uniform(0, 2 * np.pi, count)
+    R_OH = np.einsum("nij,kj->nik", _frames(z_O, spin), _frames(z_H[None], np.zeros(1))[0])
+    p_OH = place - rng.uniform(*s.back_off_m, (count, 1)) * z_O - apply(R_OH, centre_H)
+    sigma = s.spread * (model.upper - model.lower)
+    drawn = np.clip(q + sigma * np.clip(rng.standard_normal(q.shape), -2, 2), model.lower, model.upper)
+    return np.concatenate([p_OH, R_OH[:, :, 0], R_OH[:, :, 1], np.where(free, drawn, q)], axis=1)
+
+
+class Chains:
+    """One block of a batch of chains; all blocks of the batch run together, each on its own thread."""
+
+    def __init__(self, core: Core, batch: Batch, key: np.ndarray, first: int, square: Any, seed: int, s: Paper):
+        def zeros(*shape: int, dtype: Any = float) -> Any:
+            return wp.zeros(shape, dtype=dtype, device=core.device)
+
+        N, D = batch.count, 9 + core.independent
+        self.batch, self.chain = batch, ChainData()
+        c: Any = self.chain
+        c.x, c.contact, c.energy = zeros(N, D), zeros(N, core.contacts, dtype=int), zeros(N)
+        c.gradient, c.step, c.mean_square = zeros(N, D), zeros(N, dtype=int), zeros(D)
+        c.key = wp.array(key.astype(np.int32), dtype=int, device=core.device)
+        c.square, c.first, c.seed, c.steps = square, first, seed, s.steps
+        c.step_size, c.temperature, c.switching = s.step_size, s.temperature, s.switch_probability
+        c.hop, c.growth = s.weights.hop, float(np.log(s.weights.hop_end / s.weights.hop))
+        batch.data.w_hop.fill_(s.weights.hop)
+        data = batch.data
+        self.evaluate = [*batch.evaluation(s.weights), recorded(accept_kernel, N, [data, c], core.device)]
+        self.propose = [
+            recorded(mean_kernel, D, [c], core.device),
+            recorded(propose_kernel, N, [core.hand, data, c], core.device),
+        ]
+
+    def run(self, steps: int, barrier: Barrier) -> None:
+        """All steps; the final state is left in the batch."""
+        try:
+            launch(self.evaluate)
+            for _ in range(steps):
+                barrier.wait()
+                launch(self.propose)
+                launch(self.evaluate)
+        except BrokenBarrierError:
+            return
+        except BaseException:
+            barrier.abort()
+            raise
+        wp.copy(self.batch.data.x, self.chain.x)
+        wp.copy(self.batch.data.contact, self.chain.contact)
+
+
+def _facing(hand: Hand) -> tuple[np.ndarray, np.ndarray]:
+    """Where the palm looks, a unit vector (3,) in H, and the point (3,), m, that should reach the object.
+
+    The mean normal of the contact candidates on the base; without any, of all candidates at the open pose.
+    """
+    poses = hand.poses(hand.model.open_pose)
+    skins = [s.candidates for s in hand.surfaces]
+    points = np.concatenate([poses.points(s.body, s.p_B) for s in skins])
+    normals = np.concatenate([poses.directions(s.body, s.n_B) for s in skins])
+    base = np.concatenate([s.body for s in skins]) == 0
+    mean = normals[base].mean(axis=0) if base.any() else normals.mean(axis=0)
+    return mean / max(np.linalg.norm(mean), 1e-9), points.mean(axis=0)
+
+
+def _frames(z: np.ndarray, spin: np.ndarray) -> np.ndarray:
+    """Rotations (N, 3, 3) with third column z, spun about it."""
+    other = np.eye(3)[np.argmin(np.abs(z), axis=1)]
+    x = np.cross(other, z)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    y = np.cross(z, x)
+    c, s = np.cos(spin)[:, None], np.sin(spin)[:, None]
+    return np.stack([c * x + s * y, c * y - s * x, z], axis=-1)
+
+
+def _tilted(z: np.ndarray, angle: float, rng: np.random.Generator) -> np.ndarray:
+    """Unit vectors drawn around z (N, 3), at most `angle` away."""
+    tilt, around = rng.uniform(0, angle, len(z)), rng.uniform(0, 2 * np.pi, len(z))
+    local = np.stack([np.sin(tilt) * np.cos(around), np.sin(tilt) * np.sin(around), np.cos(tilt)], axis=-1)
+    return apply(_frames(z, np.zeros(len(z))), local)
