@@ -16,6 +16,10 @@ class HandError(FistfulError, ValueError):
     """A hand model or description that can not be used, and why."""
 
 
+class PlanError(FistfulError, ValueError):
+    """Grasps that can not be planned as asked, and why."""
+
+
 class CacheError(FistfulError, OSError):
     """The cache folder can not be read or written."""
 

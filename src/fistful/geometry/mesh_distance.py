@@ -1,4 +1,4 @@
-"""Signed distance from points to a triangle mesh, and faces that cross each other, by Warp on the CPU.
+"""Distances, rays and self-crossings of triangle meshes, exact, by Warp on the CPU.
 
 Warp's bounding-volume hierarchy works in float32, so every mesh is first moved to the origin and scaled to a
 longest side of 1; lengths are scaled back in float64. An error of float32 is then about 1e-7 of the mesh's
@@ -6,13 +6,14 @@ size wherever the mesh lies. Inside and outside are told apart by the winding nu
 surfaces that cross themselves: a point is inside if the surface winds around it more than half a turn.
 """
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from fistful.errors import MeshError
 from fistful.geometry import mesh_kernels
-from fistful.geometry.mesh_kernels import crossing_kernel, grid_kernel, point_kernel
+from fistful.geometry.mesh_kernels import crossing_kernel, grid_kernel, point_kernel, ray_kernel
 from fistful.geometry.quiet_warp import wp
 
 # Of the boxes that overlap one face's box, how many are tested. A fan of a hundred thousand needles would
@@ -29,6 +30,14 @@ class Distances(NamedTuple):
 
     values: np.ndarray  # (..., ) float64, m
     gradients: np.ndarray  # (..., 3) float64, unit length
+
+
+class Hits(NamedTuple):
+    """Where rays first meet a mesh."""
+
+    distances: np.ndarray  # (N,) float64, m; inf where nothing is hit
+    faces: np.ndarray  # (N,) int32; -1 where nothing is hit
+    normals: np.ndarray  # (N, 3) float64, outward unit normals of those faces; 0 where nothing is hit
 
 
 class Crossings(NamedTuple):
@@ -58,6 +67,82 @@ class _UnitMesh:
         )
 
 
+class MeshDistance:
+    """A closed mesh ready for exact queries: its bounding-volume hierarchy is built once (about 1 us a face).
+
+    Queries release Python's global lock, so threads can share one instance.
+
+    Attributes:
+      centre: (3,) float64, m. Middle of the bounding box.
+      size: Longest side of the bounding box, m.
+      id: Warp's handle, for kernels. The mesh it names is (vertices - centre) / size; it lives as long as
+        this instance.
+    """
+
+    def __init__(self, vertices: np.ndarray, faces: np.ndarray):
+        """Build the hierarchy over vertices (V, 3), m, and faces (F, 3), counter-clockwise from outside."""
+        self._unit = _UnitMesh(np.asarray(vertices, float), faces, winding=True)
+        self.centre, self.size, self.id = self._unit.centre, self._unit.size, self._unit.warp.id
+
+    def query(self, points: np.ndarray) -> Distances:
+        """Signed distances of points (N, 3), m, negative inside, and their unit gradients.
+
+        The gradient is sign * (p - closest) / |p - closest|, and the normal of the closest face for a point
+        on the surface. Errors are about 1e-7 of the mesh's size or of the distance. Both are NaN for a point
+        that is not finite.
+        """
+        points = np.asarray(points, float).reshape(-1, 3)
+        values, gradients = np.full(len(points), np.nan), np.full((len(points), 3), np.nan)
+        finite = np.all(np.isfinite(points), axis=1)
+        if not finite.any():
+            return Distances(values, gradients)
+        local = (points[finite] - self.centre) / self.size
+        reach = 2.0 + 2.0 * float(np.abs(local).max())
+        found = wp.full(len(local), np.nan, dtype=float, device="cpu")
+        towards = wp.zeros(len(local), dtype=wp.vec3, device="cpu")
+        inputs = [self.id, _vectors(local), reach]
+        wp.launch(point_kernel, dim=len(local), inputs=inputs, outputs=[found, towards], device="cpu")
+        exact = _checked(found.numpy() * self.size, towards.numpy().astype(float))
+        values[finite], gradients[finite] = exact
+        return Distances(values, gradients)
+
+    def first_hits(
+        self, origins: np.ndarray, directions: np.ndarray, *, max_distance: float = np.inf
+    ) -> Hits:
+        """The first face that each ray meets, from either side.
+
+        A ray that starts on the surface may or may not meet the face it starts on: start a little off it.
+        Faces without area are not met.
+
+        Args:
+          origins: (N, 3) float, m.
+          directions: (N, 3) float, not zero; need not be of unit length.
+          max_distance: Do not look farther than this, m.
+        """
+        origins = np.asarray(origins, float).reshape(-1, 3)
+        directions = np.asarray(directions, float).reshape(-1, 3)
+        local = (origins - self.centre) / self.size
+        # Nothing is farther away than the far side of the mesh.
+        farthest = 2.0 + 2.0 * float(np.abs(local).max(initial=0.0))
+        times = wp.full(len(local), np.inf, dtype=float, device="cpu")
+        faces = wp.full(len(local), -1, dtype=int, device="cpu")
+        unit = directions / np.linalg.norm(directions, axis=1, keepdims=True)
+        inputs = [self.id, _vectors(local), _vectors(unit), min(farthest, max_distance / self.size)]
+        wp.launch(ray_kernel, dim=len(local), inputs=inputs, outputs=[times, faces], device="cpu")
+        distances = times.numpy() * np.float64(self.size)
+        hit = np.array(faces.numpy(), dtype=np.int32)
+        normals = np.where((hit >= 0)[:, None], self.face_normals[hit], 0.0)
+        return Hits(distances, hit, normals)
+
+    @cached_property
+    def face_normals(self) -> np.ndarray:
+        """(F, 3) float64. Outward unit normals of the faces; 0 for a face without area."""
+        a, b, c = np.moveaxis(self._unit.vertices[self._unit.faces], 1, 0)
+        normals = np.cross(b - a, c - a)
+        length = np.linalg.norm(normals, axis=1, keepdims=True)
+        return np.divide(normals, length, out=np.zeros_like(normals), where=length > 0)
+
+
 def compile_kernels() -> None:
     """Compile the kernels now, if Warp does not have them in its cache: some seconds, once a machine."""
     wp.load_module(module=mesh_kernels, device="cpu")
@@ -66,26 +151,19 @@ def compile_kernels() -> None:
 def signed_distance(vertices: np.ndarray, faces: np.ndarray, points: np.ndarray) -> Distances:
     """Signed distances of points to a closed mesh, negative inside, and their unit gradients.
 
+    The one-shot form of `MeshDistance.query`, which says how exact they are.
+
     Args:
       vertices: (V, 3) float, m.
       faces: (F, 3) int. Counter-clockwise seen from outside.
       points: (N, 3) float, m.
 
     Returns:
-      Values (N,) and gradients (N, 3). The gradient is sign * (p - closest) / |p - closest|, and the normal
-      of the closest face for a point on the surface. Errors are about 1e-7 of the mesh's size or of the
-      distance.
+      Values (N,) and gradients (N, 3).
     """
     if len(points) == 0:
         return Distances(np.zeros(0), np.zeros((0, 3)))
-    unit = _UnitMesh(np.asarray(vertices, float), faces, winding=True)
-    local = (np.asarray(points, float) - unit.centre) / unit.size
-    reach = 2.0 + 2.0 * float(np.abs(local).max())
-    values = wp.full(len(local), np.nan, dtype=float, device="cpu")
-    gradients = wp.zeros(len(local), dtype=wp.vec3, device="cpu")
-    inputs = [unit.warp.id, wp.array(local.astype(np.float32), dtype=wp.vec3, device="cpu"), reach]
-    wp.launch(point_kernel, dim=len(local), inputs=inputs, outputs=[values, gradients], device="cpu")
-    return _checked(values.numpy() * unit.size, gradients.numpy().astype(float))
+    return MeshDistance(vertices, faces).query(points)
 
 
 def grid_distance(
@@ -135,6 +213,11 @@ def crossing_faces(vertices: np.ndarray, faces: np.ndarray) -> Crossings:
     wp.launch(crossing_kernel, dim=len(faces), inputs=inputs, outputs=[pairs, counters], device="cpu")
     count, cut = (int(n) for n in counters.numpy())
     return Crossings(pairs.numpy()[: min(count, _MAX_PAIRS)].copy(), count, not cut)
+
+
+def _vectors(rows: np.ndarray) -> wp.array:
+    """Rows (N, 3) as Warp's vectors of float32."""
+    return wp.array(rows.astype(np.float32), dtype=wp.vec3, device="cpu")
 
 
 def _checked(values: np.ndarray, gradients: np.ndarray) -> Distances:

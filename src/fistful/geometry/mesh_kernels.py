@@ -40,6 +40,22 @@ def point_kernel(
 
 
 @wp.kernel
+def ray_kernel(
+    mesh: wp.uint64,
+    origins: wp.array(dtype=wp.vec3),
+    directions: wp.array(dtype=wp.vec3),
+    reach: float,
+    times: wp.array(dtype=float),
+    faces: wp.array(dtype=int),
+):
+    i = wp.tid()
+    hit = wp.mesh_query_ray(mesh, origins[i], directions[i], reach)
+    if hit.result:
+        times[i] = hit.t
+        faces[i] = hit.face
+
+
+@wp.kernel
 def grid_kernel(
     mesh: wp.uint64,
     origin: wp.vec3,

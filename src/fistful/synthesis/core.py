@@ -13,10 +13,11 @@ import numpy as np
 from fistful.geometry.quiet_warp import wp
 from fistful.synthesis.energy_kernels import energy_kernel
 from fistful.synthesis.hand_kernels import pose_kernel
-from fistful.synthesis.structs import TERMS, BatchData, HandData, ObjectData, WeightData
+from fistful.synthesis.structs import BatchData, HandData, ObjectData, WeightData
 from fistful.synthesis.tables import HandTables, ObjectTables
+from fistful.synthesis.task import Task
 from fistful.synthesis.touch_kernels import touch_kernel
-from fistful.synthesis.weights import Weights
+from fistful.synthesis.weights import TERMS, Weights
 
 
 class Core:
@@ -75,6 +76,12 @@ class Batch:
         for name, var in BatchData.vars.items():
             setattr(self.data, name, wp.zeros(shapes[name], dtype=var.type.dtype, device=core.device))
         self.data.active.fill_(1)
+
+    def write_task(self, task: Task) -> None:
+        """Set joints, masks, surfaces and held objects of a task that has as many grasps."""
+        x = np.zeros((self.count, 9 + self.core.independent))
+        x[:, 9:] = task.q
+        self.write(x=x, mask=task.mask, surface=task.surface, p_HO=task.p_HO, R_HO=task.R_HO)
 
     def write(self, **arrays: np.ndarray) -> None:
         """Set arrays of the batch by name."""

@@ -6,7 +6,7 @@ by its root mean square over the batch, and there is no noise: exploration comes
 """
 
 from dataclasses import dataclass
-from threading import Barrier, BrokenBarrierError
+from threading import Barrier, BrokenBarrierError, Event
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,9 @@ from fistful.geometry.quiet_warp import wp
 from fistful.geometry.sampling import farthest_points, sample_triangles
 from fistful.hands.hand import Hand
 from fistful.objects.object import Object
-from fistful.synthesis.core import Batch, Core, launch, recorded
+from fistful.synthesis.core import Core, launch, recorded
 from fistful.synthesis.mala_kernels import ChainData, accept_kernel, mean_kernel, propose_kernel
+from fistful.synthesis.task import Solution, Task, blocks, in_threads
 from fistful.synthesis.weights import Weights
 
 BATCH = 256
@@ -71,45 +72,87 @@ def starts(hand: Hand, target: Object, q: np.ndarray, free: np.ndarray, rng: np.
     return np.concatenate([p_OH, R_OH[:, :, 0], R_OH[:, :, 1], np.where(free, drawn, q)], axis=1)
 
 
-class Chains:
-    """One block of a batch of chains; all blocks of the batch run together, each on its own thread."""
+def optimise(core: Core, task: Task, x: np.ndarray, *, seed: int, settings: Paper, threads: int = 1) -> Solution:
+    """The last state of every chain. Deterministic for a seed, whatever the number of threads.
 
-    def __init__(self, core: Core, batch: Batch, key: np.ndarray, first: int, square: Any, seed: int, s: Paper):
+    Args:
+      core: Hand and objects.
+      task: What to find.
+      x: (N, 9 + K) float. States to start from; see `starts`.
+      seed: Any int32.
+      settings: Settings.
+      threads: Threads that share each batch of 256; of no effect on a GPU.
+    """
+    threads = threads if core.device == "cpu" else 1
+    rng = np.random.default_rng(seed)
+    first, end = (core.tables.surface_start[task.surface + i] for i in (0, 1))
+    contact = rng.integers(first, end)
+    parts = []
+    for start in range(0, len(task), BATCH):
+        batch = np.arange(start, min(start + BATCH, len(task)))
+        square = wp.zeros((2, len(batch), x.shape[1]), dtype=float, device=core.device)
+        chains = [
+            _Chains(core, task.take(block), x[block], contact[block], square, int(block[0] - start), seed, settings)
+            for block in (batch[b] for b in blocks(len(batch), threads, BATCH))
+        ]
+        barrier = Barrier(len(chains))
+        parts += in_threads(lambda chain, stop: chain.run(barrier, stop), chains, len(chains))  # noqa: B023
+    return Solution.join(parts)
+
+
+class _Chains:
+    """One block of a batch of chains; all blocks of a batch run together, each on its own thread."""
+
+    def __init__(
+        self,
+        core: Core,
+        task: Task,
+        x: np.ndarray,
+        contact: np.ndarray,
+        square: Any,
+        first: int,
+        seed: int,
+        s: Paper,
+    ):
         def zeros(*shape: int, dtype: Any = float) -> Any:
             return wp.zeros(shape, dtype=dtype, device=core.device)
 
-        N, D = batch.count, 9 + core.independent
-        self.batch, self.chain = batch, ChainData()
-        c: Any = self.chain
+        N, D = len(task), x.shape[1]
+        self.steps = s.steps
+        self.batch = core.batch(N)
+        self.batch.write_task(task)
+        self.batch.write(x=x, contact=contact)
+        self.batch.data.w_hop.fill_(s.weights.hop)
+        c: Any = ChainData()
         c.x, c.contact, c.energy = zeros(N, D), zeros(N, core.contacts, dtype=int), zeros(N)
         c.gradient, c.step, c.mean_square = zeros(N, D), zeros(N, dtype=int), zeros(D)
-        c.key = wp.array(key.astype(np.int32), dtype=int, device=core.device)
+        c.key = wp.array(task.key.astype(np.int32), dtype=int, device=core.device)
         c.square, c.first, c.seed, c.steps = square, first, seed, s.steps
         c.step_size, c.temperature, c.switching = s.step_size, s.temperature, s.switch_probability
         c.hop, c.growth = s.weights.hop, float(np.log(s.weights.hop_end / s.weights.hop))
-        batch.data.w_hop.fill_(s.weights.hop)
-        data = batch.data
-        self.evaluate = [*batch.evaluation(s.weights), recorded(accept_kernel, N, [data, c], core.device)]
+        self.chain, data = c, self.batch.data
+        self.evaluate = [*self.batch.evaluation(s.weights), recorded(accept_kernel, N, [data, c], core.device)]
         self.propose = [
             recorded(mean_kernel, D, [c], core.device),
             recorded(propose_kernel, N, [core.hand, data, c], core.device),
         ]
 
-    def run(self, steps: int, barrier: Barrier) -> None:
-        """All steps; the final state is left in the batch."""
+    def run(self, barrier: Barrier, stop: Event) -> Solution:
+        """All steps. The blocks wait for each other once a step, as the mean is over all of them."""
         try:
             launch(self.evaluate)
-            for _ in range(steps):
+            for _ in range(self.steps):
+                if stop.is_set():
+                    barrier.abort()
                 barrier.wait()
                 launch(self.propose)
                 launch(self.evaluate)
         except BrokenBarrierError:
-            return
+            pass
         except BaseException:
             barrier.abort()
             raise
-        wp.copy(self.batch.data.x, self.chain.x)
-        wp.copy(self.batch.data.contact, self.chain.contact)
+        return Solution(self.chain.x.numpy().copy(), self.chain.contact.numpy().copy())
 
 
 def _facing(hand: Hand) -> tuple[np.ndarray, np.ndarray]:

@@ -9,8 +9,7 @@ O. Force at a point -> wrench of its body -> summed up the chain -> axis . wrenc
 
 from fistful.geometry.quiet_warp import wp
 
-TERMS = ("fc", "dis", "hop", "hsp", "joint", "oop", "hho", "ohp", "friction")
-"""Names of the energy terms in the order of every array of them; the first six are the paper's."""
+# Places of the energy terms; their names are weights.TERMS.
 FC = wp.constant(0)
 DIS = wp.constant(1)
 HOP = wp.constant(2)
@@ -114,9 +113,10 @@ class BatchData:
     R_HO: wp.array2d(dtype=wp.mat33)
     active: wp.array(dtype=int)
     w_hop: wp.array(dtype=float)
-    # Kinematics: poses of the bodies; wrench axis of each joint; whether J_n moves a body.
+    # Kinematics: poses of the bodies, centres of their balls; wrench axis of each joint; whether J_n moves a body.
     p_OB: wp.array2d(dtype=wp.vec3)
     R_OB: wp.array2d(dtype=wp.mat33)
+    centre: wp.array2d(dtype=wp.vec3)
     screw: wp.array2d(dtype=wp.spatial_vector)
     moves: wp.array2d(dtype=int)
     # Wrenches: by the target object (base and joints feel it); within the hand and its held objects (only

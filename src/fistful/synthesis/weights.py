@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+TERMS = ("fc", "dis", "hop", "hsp", "joint", "oop", "hho", "ohp", "friction")
+"""Names of the energy terms in the order of every array of them; the first six are the paper's."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:

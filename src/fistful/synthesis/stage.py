@@ -1,0 +1,100 @@
+"""One stage of a sequence: a batch of grasps of one object, as plain arrays."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from fistful.geometry.pose import apply
+from fistful.synthesis.measure import Measures
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Grasps:
+    """N grasps of the n-th object of a sequence, with C contacts each; H is the hand base, O the object.
+
+    Attributes:
+      parent: (N,) int. The grasp of the stage before that each continues; -1 in the first stage.
+      space: (N,) int. Contact set of each, a place in `Stage.spaces`.
+      p_OH, R_OH: (N, 3), (N, 3, 3) float. Pose of the hand base in the frame of the object, m.
+      q: (N, K) float. Joints at the grasp.
+      pre_grasp, squeeze: (N, K) float. Joint targets before and after it.
+      joint_mask: (N, K) bool. J_n: joints that this stage moved. All others are those of the parent.
+      free: (N, K) bool. Joints that hold nothing after it.
+      contact_body: (N, C) int. Bodies of the contacts; 2i and 2i + 1 are opposed.
+      contact_p_B: (N, C, 3) float, m. Contact points on the hand, in the frames of their bodies.
+      contact_n_O: (N, C, 3) float. Outward unit normals of the object there, in its frame.
+      p_HO, R_HO: (N, n, 3), (N, n, 3, 3) float. All objects held after this stage, in the hand base frame, in
+        the order of the stages; the last is this stage's own.
+      energy: (N, 9) float. Terms of the energy, unweighted, in the order of weights.TERMS.
+      quality: (N,) float. Wrench resistance with friction; see contact.resistance.
+    """
+
+    parent: np.ndarray
+    space: np.ndarray
+    p_OH: np.ndarray
+    R_OH: np.ndarray
+    q: np.ndarray
+    pre_grasp: np.ndarray
+    squeeze: np.ndarray
+    joint_mask: np.ndarray
+    free: np.ndarray
+    contact_body: np.ndarray
+    contact_p_B: np.ndarray
+    contact_n_O: np.ndarray
+    p_HO: np.ndarray
+    R_HO: np.ndarray
+    energy: np.ndarray
+    quality: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.q)
+
+    def take(self, index: np.ndarray) -> "Grasps":
+        """The grasps of an index array or mask."""
+        return Grasps(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
+    @staticmethod
+    def join(parts: "Sequence[Grasps]") -> "Grasps":
+        """All grasps of several batches, in order."""
+        columns = {f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Grasps)}
+        return Grasps(**columns)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stage:
+    """The grasps of one object, what was measured of them, and what they cost.
+
+    Attributes:
+      object_name, object_key: The object.
+      spaces: Names of the contact sets that `grasps.space` counts.
+      grasps: The grasps.
+      measures: Exact geometry of each.
+      cpu_s, wall_s: Seconds that the stage took.
+    """
+
+    object_name: str
+    object_key: str
+    spaces: tuple[str, ...]
+    grasps: Grasps
+    measures: Measures
+    cpu_s: float
+    wall_s: float
+
+    def __len__(self) -> int:
+        return len(self.grasps)
+
+    @property
+    def good(self) -> np.ndarray:
+        """(N,) bool. Geometrically good; see measure.Tolerance."""
+        return self.measures.good
+
+    def ranked(self) -> np.ndarray:
+        """(N,) int. All grasps, the best first: good ones before others, then by quality."""
+        return np.lexsort((-self.grasps.quality, ~self.good))
+
+
+def inverse_pose(p: np.ndarray, R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """p_BA, R_BA of p_AB (..., 3), R_AB (..., 3, 3)."""
+    R_T = np.swapaxes(R, -1, -2)
+    return -apply(R_T, p), R_T
