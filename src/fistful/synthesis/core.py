@@ -132,7 +132,7 @@ def _uploaded(record: Any, tables: HandTables | ObjectTables, device: str) -> An
     data = record()
     for field in fields(tables):
         dtype = record.vars[field.name].type.dtype
-        kind = np.int32 if dtype in (int, wp.int32, wp.vec3i) else np.float32
+        kind = {int: np.int32, wp.int32: np.int32, wp.vec3i: np.int32, wp.int8: np.int8}.get(dtype, np.float32)
         array = np.ascontiguousarray(getattr(tables, field.name), dtype=kind)
         setattr(data, field.name, wp.array(array, dtype=dtype, device=device))
     return data

@@ -101,6 +101,7 @@ class _Lives:
         r.x, r.cost, r.damping, r.fresh = zeros(N, 9 + K), zeros(N), zeros(N), zeros(N, dtype=int)
         r.H, r.new_H, r.L = zeros(N, D, D), zeros(N, D, D), zeros(N, D, D)
         r.g, r.new_g, r.row, r.free = zeros(N, D), zeros(N, D), zeros(N, D), zeros(N, D, dtype=int)
+        self.refine = r
         life: Any = LifeData()
         life.key = wp.array(task.key.astype(np.int32), dtype=int, device=core.device)
         life.seed = seed

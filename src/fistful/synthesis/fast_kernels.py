@@ -19,7 +19,7 @@ wp.set_module_options({"enable_backward": False})
 TRYING = wp.constant(0)
 REFINING = wp.constant(1)
 FIRST_DAMPING = wp.constant(0.01)
-STALLED = wp.constant(1.0e5)
+NOTHING = wp.constant(1.0e30)
 
 
 @wp.struct
@@ -73,7 +73,7 @@ def next_start(hand: HandData, pairs: PairData, batch: BatchData, life: LifeData
 def begin_life(hand: HandData, pairs: PairData, batch: BatchData, life: LifeData, n: int):
     life.phase[n] = TRYING
     life.age[n] = 0
-    life.start_cost[n] = 1.0e30
+    life.start_cost[n] = NOTHING
     next_start(hand, pairs, batch, life, n)
 
 
@@ -90,7 +90,7 @@ def keep_best(batch: BatchData, r: RefineData, life: LifeData, n: int):
 @wp.kernel
 def begin_kernel(hand: HandData, pairs: PairData, batch: BatchData, life: LifeData):
     n = wp.tid()
-    life.best_cost[n] = 1.0e30
+    life.best_cost[n] = NOTHING
     begin_life(hand, pairs, batch, life, n)
 
 
@@ -123,9 +123,15 @@ def advance_kernel(
             batch.x[n, i] = life.start_x[n, i]
         for j in range(batch.contact.shape[1]):
             batch.contact[n, j] = life.start_contact[n, j]
+        if life.best_cost[n] >= NOTHING:
+            # Whatever comes, there is something to show.
+            for i in range(batch.x.shape[1]):
+                life.best_x[n, i] = batch.x[n, i]
+            for j in range(batch.contact.shape[1]):
+                life.best_contact[n, j] = batch.contact[n, j]
         life.phase[n] = REFINING
         life.age[n] = 0
-        life.mark[n] = 1.0e30
+        life.mark[n] = NOTHING
         r.fresh[n] = 1
         r.damping[n] = FIRST_DAMPING
         return
@@ -135,7 +141,7 @@ def advance_kernel(
         r.fresh[n] = 0
         accept(batch, r, n)
         if is_good(hand, objects, batch, life, n, target):
-            life.best_cost[n] = 1.0e30
+            life.best_cost[n] = NOTHING
             keep_best(batch, r, life, n)
             batch.active[n] = 0
             return

@@ -15,10 +15,6 @@ from fistful.synthesis.structs import ObjectData
 
 wp.set_module_options({"enable_backward": False})
 
-# Interpolating between nodes and taking the nearest node each differ from the exact field by at most half the
-# diagonal of a cell, so a ball of radius r whose nearest node has a value above r + SLACK h holds no point
-# with a negative interpolated value.
-SLACK = wp.constant(1.7321)
 # A normal shorter than this comes from a fold of the field (the middle of a thin wall) and fades out.
 FOLD = wp.constant(0.05)
 
@@ -37,6 +33,7 @@ class Grid:
     start: int
     values: wp.array(dtype=float)
     gradients: wp.array(dtype=wp.vec3)
+    bound: wp.array(dtype=wp.int8)
 
 
 @wp.func
@@ -53,6 +50,7 @@ def grid_of(o: ObjectData, k: int) -> Grid:
     grid.start = o.node_start[k]
     grid.values = o.values
     grid.gradients = o.gradients
+    grid.bound = o.bound
     return grid
 
 
@@ -62,10 +60,34 @@ def clearance(grid: Grid, p: wp.vec3) -> float:
     q = wp.min(wp.max(p, grid.origin), grid.upper)
     t = (q - grid.origin) * grid.per_h
     nearest = grid.start + int(t[0] + 0.5) * grid.slab + int(t[1] + 0.5) * grid.row + int(t[2] + 0.5)
-    value = grid.values[nearest] - SLACK * grid.h
+    value = 0.001 * float(grid.bound[nearest])
     if p[0] != q[0] or p[1] != q[1] or p[2] != q[2]:
         value = wp.max(value, wp.length(p - q))
     return value
+
+
+@wp.func
+def value(grid: Grid, p: wp.vec3) -> float:
+    """The distance alone, of a point in the box; positive outside of it."""
+    q = wp.min(wp.max(p, grid.origin), grid.upper)
+    t = (q - grid.origin) * grid.per_h
+    i = wp.min(int(t[0]), grid.last[0])
+    j = wp.min(int(t[1]), grid.last[1])
+    l = wp.min(int(t[2]), grid.last[2])
+    u = t[0] - float(i)
+    v = t[1] - float(j)
+    w = t[2] - float(l)
+    a = grid.start + i * grid.slab + j * grid.row + l
+    b = a + grid.row
+    c = a + grid.slab
+    d = c + grid.row
+    v00 = grid.values[a] + w * (grid.values[a + 1] - grid.values[a])
+    v01 = grid.values[b] + w * (grid.values[b + 1] - grid.values[b])
+    v10 = grid.values[c] + w * (grid.values[c + 1] - grid.values[c])
+    v11 = grid.values[d] + w * (grid.values[d + 1] - grid.values[d])
+    v0 = v00 + v * (v01 - v00)
+    v1 = v10 + v * (v11 - v10)
+    return v0 + u * (v1 - v0)
 
 
 @wp.func

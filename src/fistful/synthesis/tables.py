@@ -10,55 +10,87 @@ import numpy as np
 
 from fistful.geometry.primitives import half_extents
 from fistful.geometry.sampling import farthest_points
+from fistful.geometry.sdf import SdfGrid
 from fistful.hands.hand import Hand
 from fistful.objects.object import Object
 from fistful.synthesis.contact_set import ContactSet
 
 SKIN_POINTS = 3000
 OBJECT_POINTS = 1024
-CLUSTER = 16
-"""Points that share one bounding ball."""
+LEAF = 4
+"""Points that share the smallest bounding ball."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Clusters:
-    """Points sorted into small groups, each with a bounding ball: a far group costs one test.
+class BallTree:
+    """Points in a binary tree of bounding balls, flattened depth first: what is far costs one test.
+
+    Walk it without a stack: from node i go on to i + 1 if its ball is near, to skip[i] if it is not.
 
     Attributes:
-      points: (P, 3) float, m. In the frame of their owner, group after group.
-      start: (C + 1,) int. Group c holds points start[c] .. start[c + 1].
-      centre, radius: (C, 3), (C,) float, m. Its ball.
+      points: (P, 3) float, m. In the frame of their owner, leaf after leaf.
+      centre, radius: (M, 3), (M,) float, m. Ball of each node.
+      skip: (M,) int. The node after the subtree.
+      first, last: (M,) int. A leaf holds points first .. last; other nodes none.
     """
 
     points: np.ndarray
-    start: np.ndarray
     centre: np.ndarray
     radius: np.ndarray
+    skip: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
 
     @classmethod
-    def of(cls, points: np.ndarray) -> "Clusters":
-        """Groups of at most CLUSTER points, by halving along the longest side."""
-        groups: list[np.ndarray] = []
+    def of(cls, points: np.ndarray) -> "BallTree":
+        """The tree of points (P, 3): halved along the longest side down to LEAF points."""
+        order: list[int] = []
+        nodes: list[list[int]] = []
+        members: list[np.ndarray] = []
 
-        def split(index: np.ndarray) -> None:
-            if len(index) <= CLUSTER:
-                groups.append(index)
-                return
-            axis = int(np.argmax(np.ptp(points[index], axis=0)))
-            order = index[np.argsort(points[index, axis], kind="stable")]
-            split(order[: len(order) // 2])
-            split(order[len(order) // 2 :])
+        def grow(index: np.ndarray) -> None:
+            node = [0, len(order), len(order)]
+            nodes.append(node)
+            members.append(index)
+            if len(index) <= LEAF:
+                order.extend(index.tolist())
+                node[2] = len(order)
+            else:
+                axis = int(np.argmax(np.ptp(points[index], axis=0)))
+                index = index[np.argsort(points[index, axis], kind="stable")]
+                grow(index[: len(index) // 2])
+                grow(index[len(index) // 2 :])
+            node[0] = len(nodes)
 
         if len(points):
-            split(np.arange(len(points)))
-        centre = np.array([(points[g].min(axis=0) + points[g].max(axis=0)) / 2 for g in groups]).reshape(-1, 3)
-        radius = [np.linalg.norm(points[g] - c, axis=1).max() for g, c in zip(groups, centre, strict=True)]
+            grow(np.arange(len(points)))
+        centre = [(points[m].min(axis=0) + points[m].max(axis=0)) / 2 for m in members]
+        radius = [np.linalg.norm(points[m] - c, axis=1).max() for m, c in zip(members, centre, strict=True)]
+        skip, first, last = np.array(nodes, dtype=int).reshape(-1, 3).T
         return cls(
-            points=points[np.concatenate(groups)] if groups else points.reshape(0, 3),
-            start=np.cumsum([0, *map(len, groups)]),
-            centre=centre,
+            points=points[order].reshape(-1, 3),
+            centre=np.array(centre).reshape(-1, 3),
             radius=np.array(radius),
+            skip=skip,
+            first=first,
+            last=last,
         )
+
+    @staticmethod
+    def join(trees: "Sequence[BallTree]") -> dict[str, np.ndarray]:
+        """Several trees one after the other, as the columns that the tables have."""
+        nodes = np.cumsum([0, *(len(t.radius) for t in trees)])
+        points = np.cumsum([0, *(len(t.points) for t in trees)])
+        return {
+            "points": np.concatenate([t.points for t in trees]),
+            "node_centre": np.concatenate([t.centre for t in trees]),
+            "node_radius": np.concatenate([t.radius for t in trees]),
+            "node_skip": np.concatenate([t.skip + n for t, n in zip(trees, nodes, strict=False)]),
+            "node_first": np.concatenate([t.first + p for t, p in zip(trees, points, strict=False)]),
+            "node_last": np.concatenate([t.last + p for t, p in zip(trees, points, strict=False)]),
+            "tree_node": nodes,
+            "tree_point": points,
+        }
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,8 +103,8 @@ class HandTables:
       axis_B, anchor_B, slides, zero: (J, 3), (J, 3), (J,), (J,). As in `hands.kinematics.Tree`.
       driver, factor, offset: (J,). joint_j = factor_j q[driver_j] + offset_j; driver -1 is a constant.
       lower, upper: (K,). Limits.
-      points, cluster_start, cluster_centre, cluster_radius: Skin points, grouped by shape.
-      geom_cluster: (G + 1,) int. Groups of each shape; shapes are sorted by body.
+      points, node_...: Skin points, in one BallTree a shape; shapes are sorted by body.
+      tree_node, tree_point: (G + 1,) int. Nodes and points of each shape's tree.
       geom_start: (B + 1,) int. Shapes of each body.
       cylinder, core, radius, p_BG, R_BG, ball: (G, ...). Shapes as `geometry.primitives.Shapes`, and the
         radius of the ball around each.
@@ -99,10 +131,13 @@ class HandTables:
     lower: np.ndarray
     upper: np.ndarray
     points: np.ndarray
-    cluster_start: np.ndarray
-    cluster_centre: np.ndarray
-    cluster_radius: np.ndarray
-    geom_cluster: np.ndarray
+    node_centre: np.ndarray
+    node_radius: np.ndarray
+    node_skip: np.ndarray
+    node_first: np.ndarray
+    node_last: np.ndarray
+    tree_node: np.ndarray
+    tree_point: np.ndarray
     geom_start: np.ndarray
     cylinder: np.ndarray
     core: np.ndarray
@@ -134,7 +169,7 @@ class HandTables:
             hand.poses(model.open_pose).points(hand.skin.body, hand.skin.p_B), min(skin_points, len(hand.skin.body))
         )
         skin = hand.skin.take(np.sort(kept))
-        groups = [Clusters.of(skin.p_B[skin.geom == g]) for g in order]
+        trees = [BallTree.of(skin.p_B[skin.geom == g]) for g in order]
         half = np.array([half_extents(model.geoms[g].primitive.kind, model.geoms[g].primitive.size) for g in order])
         ball = np.linalg.norm(half, axis=1)
         ball = np.where(np.isin(order, _round(model)), half.max(axis=1), ball)
@@ -159,11 +194,7 @@ class HandTables:
             offset=model.coupling_offset,
             lower=model.lower,
             upper=model.upper,
-            points=np.concatenate([g.points for g in groups]),
-            cluster_start=np.cumsum([0, *(n for g in groups for n in np.diff(g.start))]),
-            cluster_centre=np.concatenate([g.centre for g in groups]),
-            cluster_radius=np.concatenate([g.radius for g in groups]),
-            geom_cluster=np.cumsum([0, *(len(g.radius) for g in groups)]),
+            **BallTree.join(trees),
             geom_start=np.searchsorted(geom_body, np.arange(bodies + 1)),
             cylinder=shapes.cylinder[order].astype(int),
             core=shapes.core[order],
@@ -193,10 +224,12 @@ class ObjectTables:
       shape: (O, 3) int. Its nodes; node (i, j, k) is node_start + (i ny + j) nz + k.
       node_start: (O,) int.
       values, gradients: (V,), (V, 3) float32. Signed distance, m, and unit gradient at the nodes.
+      bound: (V,) int8, mm. No point with a negative distance is nearer than this to any point that is nearer
+        to the node than to others. One byte a node keeps the whole grid in the processor's cache.
       centre, size: (O, 3), (O,) float, m. Centre of mass; half the diagonal of the bounding box, which
         scales torques.
-      points, cluster_start, cluster_centre, cluster_radius: Surface points, grouped.
-      object_cluster: (O + 1,) int. Groups of each object.
+      points, node_...: Surface points, in one BallTree an object.
+      tree_node, tree_point: (O + 1,) int. Nodes and points of each object's tree.
     """
 
     origin: np.ndarray
@@ -205,18 +238,21 @@ class ObjectTables:
     node_start: np.ndarray
     values: np.ndarray
     gradients: np.ndarray
+    bound: np.ndarray
     centre: np.ndarray
     size: np.ndarray
     points: np.ndarray
-    cluster_start: np.ndarray
-    cluster_centre: np.ndarray
-    cluster_radius: np.ndarray
-    object_cluster: np.ndarray
+    node_centre: np.ndarray
+    node_radius: np.ndarray
+    node_skip: np.ndarray
+    node_first: np.ndarray
+    node_last: np.ndarray
+    tree_node: np.ndarray
+    tree_point: np.ndarray
 
     @classmethod
     def of(cls, objects: Sequence[Object], points: int = OBJECT_POINTS) -> "ObjectTables":
         """The tables of a sequence; the surface points are the first `points` of each object's."""
-        groups = [Clusters.of(o.surface_points[:points]) for o in objects]
         nodes = [o.sdf.values.size for o in objects]
         return cls(
             origin=np.array([o.sdf.origin for o in objects]),
@@ -225,14 +261,21 @@ class ObjectTables:
             node_start=np.cumsum([0, *nodes])[:-1],
             values=np.concatenate([o.sdf.values.ravel() for o in objects]),
             gradients=np.concatenate([o.sdf.gradients.reshape(-1, 3) for o in objects]),
+            bound=np.concatenate([_bound(o.sdf) for o in objects]),
             centre=np.array([o.mass_properties.com_O for o in objects]),
             size=np.array([np.linalg.norm(np.ptp(o.vertices, axis=0)) / 2 for o in objects]),
-            points=np.concatenate([g.points for g in groups]),
-            cluster_start=np.cumsum([0, *(n for g in groups for n in np.diff(g.start))]),
-            cluster_centre=np.concatenate([g.centre for g in groups]),
-            cluster_radius=np.concatenate([g.radius for g in groups]),
-            object_cluster=np.cumsum([0, *(len(g.radius) for g in groups)]),
+            **BallTree.join([BallTree.of(o.surface_points[:points]) for o in objects]),
         )
+
+
+def _bound(sdf: SdfGrid) -> np.ndarray:
+    """See ObjectTables.bound.
+
+    Interpolating between nodes and taking the nearest node each differ from the exact field by at most half
+    the diagonal of a cell, so together by at most sqrt(3) spacings.
+    """
+    below = 1e3 * (sdf.values.ravel().astype(float) - np.sqrt(3) * sdf.spacing)
+    return np.clip(np.floor(below), -128, 127).astype(np.int8)
 
 
 def _round(model) -> list[int]:

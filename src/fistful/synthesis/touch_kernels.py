@@ -10,7 +10,7 @@ changes no digit.
 """
 
 from fistful.geometry.quiet_warp import wp
-from fistful.synthesis.field_kernels import Grid, clearance, distance, grid_of
+from fistful.synthesis.field_kernels import Grid, clearance, distance, grid_of, value
 from fistful.synthesis.hand_kernels import position, rotation, shape_distance, shape_of
 from fistful.synthesis.structs import BatchData, HandData, ObjectData, WeightData
 
@@ -19,32 +19,58 @@ wp.set_module_options({"enable_backward": False})
 
 @wp.struct
 class Push:
-    """Sums over the overlapping points of one owner: energy, wrench, curvature, deepest overlap."""
+    """Sums over the overlapping points of one owner: energy, wrench, deepest overlap."""
 
     energy: float
     wrench: wp.spatial_vector
-    A: wp.spatial_matrix
     deepest: float
 
 
+@wp.struct
+class Curvature:
+    """Where to add weight s s^T for every overlapping point, when the order is 2: one slot, or two bodies."""
+
+    A: wp.array2d(dtype=wp.spatial_matrix)
+    weight: float
+    order: int
+    n: int
+    slot: int
+    other: int
+
+
 @wp.func
-def pushed(push: Push, order: int, depth: float, outward: wp.vec3, arm: wp.vec3) -> Push:
+def curvature(A: wp.array2d(dtype=wp.spatial_matrix), weight: float, order: int, n: int, slot: int) -> Curvature:
+    to = Curvature()
+    to.A = A
+    to.weight = weight
+    to.order = order
+    to.n = n
+    to.slot = slot
+    to.other = -1
+    return to
+
+
+@wp.func
+def pushed(push: Push, to: Curvature, depth: float, outward: wp.vec3, arm: wp.vec3) -> Push:
     """The sums with one more point, at `arm` from the origin of H, which moving `outward` would free."""
     s = wp.spatial_vector(outward, wp.cross(arm, outward))
     push.deepest = wp.max(push.deepest, depth)
-    if order == 1:
+    if to.order == 1:
         push.energy += depth
         push.wrench -= s
     else:
         push.energy += 0.5 * depth * depth
         push.wrench -= depth * s
-        push.A += wp.outer(s, s)
+        A = to.weight * wp.outer(s, s)
+        to.A[to.n, to.slot] = to.A[to.n, to.slot] + A
+        if to.other >= 0:
+            to.A[to.n, to.other] = to.A[to.n, to.other] + A
     return push
 
 
 @wp.func
 def skin_in_object(
-    hand: HandData, grid: Grid, b: int, order: int, p_KB: wp.vec3, R_KB: wp.mat33, R_OK: wp.mat33, base_K: wp.vec3
+    hand: HandData, grid: Grid, b: int, to: Curvature, p_KB: wp.vec3, R_KB: wp.mat33, R_OK: wp.mat33, base_K: wp.vec3
 ) -> Push:
     """Skin points of body b inside an object; the body's pose is given in the object's frame K.
 
@@ -53,15 +79,18 @@ def skin_in_object(
     push = Push()
     for g in range(hand.geom_start[b], hand.geom_start[b + 1]):
         if clearance(grid, p_KB + R_KB * hand.p_BG[g]) <= hand.ball[g]:
-            for c in range(hand.geom_cluster[g], hand.geom_cluster[g + 1]):
-                if clearance(grid, p_KB + R_KB * hand.cluster_centre[c]) <= hand.cluster_radius[c]:
-                    for i in range(hand.cluster_start[c], hand.cluster_start[c + 1]):
+            node = hand.tree_node[g]
+            while node < hand.tree_node[g + 1]:
+                if clearance(grid, p_KB + R_KB * hand.node_centre[node]) <= hand.node_radius[node]:
+                    for i in range(hand.node_first[node], hand.node_last[node]):
                         p = p_KB + R_KB * hand.points[i]
-                        if clearance(grid, p) <= 0.0:
+                        if value(grid, p) < 0.0:
                             d = distance(grid, p)
-                            if d[3] < 0.0:
-                                outward = R_OK * wp.vec3(d[0], d[1], d[2])
-                                push = pushed(push, order, -d[3], outward, R_OK * (p - base_K))
+                            outward = R_OK * wp.vec3(d[0], d[1], d[2])
+                            push = pushed(push, to, -d[3], outward, R_OK * (p - base_K))
+                    node += 1
+                else:
+                    node = hand.node_skip[node]
     return push
 
 
@@ -72,7 +101,7 @@ def object_in_shapes(
     grid: Grid,
     k: int,
     b: int,
-    order: int,
+    to: Curvature,
     p_KB: wp.vec3,
     R_KB: wp.mat33,
     R_OK: wp.mat33,
@@ -86,23 +115,24 @@ def object_in_shapes(
             R_KG = R_KB * hand.R_BG[g]
             R_GK = wp.transpose(R_KG)
             shape = shape_of(hand, g)
-            for c in range(objects.object_cluster[k], objects.object_cluster[k + 1]):
-                spot = objects.cluster_centre[c] - p_KG
-                reach = hand.ball[g] + objects.cluster_radius[c]
-                if wp.length_sq(spot) <= reach * reach:
-                    if shape_distance(shape, R_GK * spot)[3] <= objects.cluster_radius[c]:
-                        for i in range(objects.cluster_start[c], objects.cluster_start[c + 1]):
-                            p = objects.points[i]
-                            d = shape_distance(shape, R_GK * (p - p_KG))
-                            if d[3] < 0.0:
-                                # The body has to move against the gradient for the point to come out.
-                                outward = R_OK * (R_KG * wp.vec3(-d[0], -d[1], -d[2]))
-                                push = pushed(push, order, -d[3], outward, R_OK * (p - base_K))
+            node = objects.tree_node[k]
+            while node < objects.tree_node[k + 1]:
+                if shape_distance(shape, R_GK * (objects.node_centre[node] - p_KG))[3] <= objects.node_radius[node]:
+                    for i in range(objects.node_first[node], objects.node_last[node]):
+                        p = objects.points[i]
+                        d = shape_distance(shape, R_GK * (p - p_KG))
+                        if d[3] < 0.0:
+                            # The body has to move against the gradient for the point to come out.
+                            outward = R_OK * (R_KG * wp.vec3(-d[0], -d[1], -d[2]))
+                            push = pushed(push, to, -d[3], outward, R_OK * (p - base_K))
+                    node += 1
+                else:
+                    node = objects.node_skip[node]
     return push
 
 
 @wp.func
-def held_in_target(objects: ObjectData, batch: BatchData, n: int, h: int, target: int, order: int) -> Push:
+def held_in_target(objects: ObjectData, batch: BatchData, n: int, h: int, target: int, to: Curvature) -> Push:
     """Surface points of held object h inside the target; it moves with the base of the hand."""
     push = Push()
     grid = grid_of(objects, target)
@@ -110,34 +140,41 @@ def held_in_target(objects: ObjectData, batch: BatchData, n: int, h: int, target
     p_OH = position(batch.x, n)
     R_OK = R_OH * batch.R_HO[n, h]
     p_OK = p_OH + R_OH * batch.p_HO[n, h]
-    for c in range(objects.object_cluster[h], objects.object_cluster[h + 1]):
-        if clearance(grid, p_OK + R_OK * objects.cluster_centre[c]) <= objects.cluster_radius[c]:
-            for i in range(objects.cluster_start[c], objects.cluster_start[c + 1]):
+    node = objects.tree_node[h]
+    while node < objects.tree_node[h + 1]:
+        if clearance(grid, p_OK + R_OK * objects.node_centre[node]) <= objects.node_radius[node]:
+            for i in range(objects.node_first[node], objects.node_last[node]):
                 p = p_OK + R_OK * objects.points[i]
-                if clearance(grid, p) <= 0.0:
+                if value(grid, p) < 0.0:
                     d = distance(grid, p)
-                    if d[3] < 0.0:
-                        push = pushed(push, order, -d[3], wp.vec3(d[0], d[1], d[2]), p - p_OH)
+                    push = pushed(push, to, -d[3], wp.vec3(d[0], d[1], d[2]), p - p_OH)
+            node += 1
+        else:
+            node = objects.node_skip[node]
     return push
 
 
 @wp.func
 def skin_in_shape(
-    hand: HandData, g: int, h: int, order: int, p_Oa: wp.vec3, R_Oa: wp.mat33, p_Oh: wp.vec3, R_Oh: wp.mat33,
+    hand: HandData, g: int, h: int, to: Curvature, p_Oa: wp.vec3, R_Oa: wp.mat33, p_Oh: wp.vec3, R_Oh: wp.mat33,
     base_O: wp.vec3,
 ) -> Push:
     """Skin points of shape g, whose body is at (p_Oa, R_Oa), inside shape h; the wrench is that of g's body."""
     push = Push()
     R_hO = wp.transpose(R_Oh)
     shape = shape_of(hand, h)
-    for c in range(hand.geom_cluster[g], hand.geom_cluster[g + 1]):
-        spot = p_Oa + R_Oa * hand.cluster_centre[c]
-        if shape_distance(shape, R_hO * (spot - p_Oh))[3] <= hand.cluster_radius[c]:
-            for i in range(hand.cluster_start[c], hand.cluster_start[c + 1]):
+    node = hand.tree_node[g]
+    while node < hand.tree_node[g + 1]:
+        spot = p_Oa + R_Oa * hand.node_centre[node]
+        if shape_distance(shape, R_hO * (spot - p_Oh))[3] <= hand.node_radius[node]:
+            for i in range(hand.node_first[node], hand.node_last[node]):
                 p = p_Oa + R_Oa * hand.points[i]
                 d = shape_distance(shape, R_hO * (p - p_Oh))
                 if d[3] < 0.0:
-                    push = pushed(push, order, -d[3], R_Oh * wp.vec3(d[0], d[1], d[2]), p - base_O)
+                    push = pushed(push, to, -d[3], R_Oh * wp.vec3(d[0], d[1], d[2]), p - base_O)
+            node += 1
+        else:
+            node = hand.node_skip[node]
     return push
 
 
@@ -175,18 +212,16 @@ def meet_itself(hand: HandData, batch: BatchData, w: WeightData, n: int, order: 
                     from_h = shape_distance(shape_of(hand, h), wp.transpose(R_h) * apart)
                     from_g = shape_distance(shape_of(hand, g), wp.transpose(R_g) * (-apart))
                     if from_h[3] <= hand.ball[g] and from_g[3] <= hand.ball[h]:
-                        there = skin_in_shape(hand, g, h, order, p_a, R_a, p_h, R_h, base_O)
-                        back = skin_in_shape(hand, h, g, order, p_b, R_b, p_g, R_g, base_O)
+                        # (u - v)^2 <= 2 u^2 + 2 v^2: the curvatures of the two bodies bound that of the pair.
+                        both = curvature(batch.own_A, 2.0 * w.hsp, order, n, a)
+                        both.other = b
+                        there = skin_in_shape(hand, g, h, both, p_a, R_a, p_h, R_h, base_O)
+                        back = skin_in_shape(hand, h, g, both, p_b, R_b, p_g, R_g, base_O)
                         energy += there.energy + back.energy
                         deepest = wp.max(deepest, wp.max(there.deepest, back.deepest))
                         force = w.hsp * (there.wrench - back.wrench)
                         batch.own[n, a] = batch.own[n, a] + force
                         batch.own[n, b] = batch.own[n, b] - force
-                        if order == 2:
-                            # (u - v)^2 <= 2 u^2 + 2 v^2: the bodies' own curvatures bound that of the pair.
-                            A = 2.0 * w.hsp * (there.A + back.A)
-                            batch.own_A[n, a] = batch.own_A[n, a] + A
-                            batch.own_A[n, b] = batch.own_A[n, b] + A
     batch.part[n, slot] = wp.vec4(energy, 0.0, 0.0, 0.0)
     batch.deepest[n, slot] = deepest
 
@@ -201,19 +236,17 @@ def meet_target(
     base_O = position(batch.x, n)
     p_OB = batch.p_OB[n, b]
     R_OB = batch.R_OB[n, b]
-    hop = skin_in_object(hand, grid, b, order, p_OB, R_OB, same, base_O)
+    to = curvature(batch.outer_A, batch.w_hop[n], order, n, b)
+    hop = skin_in_object(hand, grid, b, to, p_OB, R_OB, same, base_O)
     batch.outer[n, b] = batch.w_hop[n] * hop.wrench
     batch.part[n, b] = wp.vec4(hop.energy, 0.0, 0.0, 0.0)
     batch.deepest[n, b] = hop.deepest
-    if order == 2:
-        batch.outer_A[n, b] = batch.w_hop[n] * hop.A
     if w.ohp > 0.0:
-        ohp = object_in_shapes(hand, objects, grid, target, b, order, p_OB, R_OB, same, base_O)
+        to.weight = w.ohp
+        ohp = object_in_shapes(hand, objects, grid, target, b, to, p_OB, R_OB, same, base_O)
         batch.outer[n, b] = batch.outer[n, b] + w.ohp * ohp.wrench
         batch.part[n, b] = wp.vec4(hop.energy, ohp.energy, 0.0, 0.0)
         batch.deepest[n, b] = wp.max(hop.deepest, ohp.deepest)
-        if order == 2:
-            batch.outer_A[n, b] = batch.outer_A[n, b] + w.ohp * ohp.A
 
 
 @wp.func
@@ -231,19 +264,16 @@ def meet_held(
     p_KB = base_K + R_KO * (batch.p_OB[n, b] - origin)
     R_KB = R_KO * batch.R_OB[n, b]
     R_OK = wp.transpose(R_KO)
-    into = skin_in_object(hand, grid, b, order, p_KB, R_KB, R_OK, base_K)
+    to = curvature(batch.held_A, w.hho, order, n, b)
+    into = skin_in_object(hand, grid, b, to, p_KB, R_KB, R_OK, base_K)
     wrench = into.wrench
     energy = into.energy
     deepest = into.deepest
-    if order == 2:
-        batch.held_A[n, b] = batch.held_A[n, b] + w.hho * into.A
     if w.ohp > 0.0:
-        onto = object_in_shapes(hand, objects, grid, h, b, order, p_KB, R_KB, R_OK, base_K)
+        onto = object_in_shapes(hand, objects, grid, h, b, to, p_KB, R_KB, R_OK, base_K)
         wrench += onto.wrench
         energy += onto.energy
         deepest = wp.max(deepest, onto.deepest)
-        if order == 2:
-            batch.held_A[n, b] = batch.held_A[n, b] + w.hho * onto.A
     batch.held[n, b] = batch.held[n, b] + w.hho * wrench
     batch.part[n, b] = batch.part[n, b] + wp.vec4(0.0, 0.0, energy, 0.0)
     batch.deepest[n, b] = wp.max(batch.deepest[n, b], deepest)
@@ -271,10 +301,11 @@ def touch_kernel(hand: HandData, objects: ObjectData, batch: BatchData, w: Weigh
                 for h in range(target):
                     meet_held(hand, objects, batch, w, n, slot, h, order)
         elif slot < bodies + target:
-            push = held_in_target(objects, batch, n, slot - bodies, target, order)
-            batch.outer[n, slot] = w.oop * push.wrench
             if order == 2:
-                batch.outer_A[n, slot] = w.oop * push.A
+                batch.outer_A[n, slot] = wp.spatial_matrix()
+            to = curvature(batch.outer_A, w.oop, order, n, slot)
+            push = held_in_target(objects, batch, n, slot - bodies, target, to)
+            batch.outer[n, slot] = w.oop * push.wrench
             batch.part[n, slot] = wp.vec4(0.0, 0.0, 0.0, push.energy)
             batch.deepest[n, slot] = push.deepest
         else:
