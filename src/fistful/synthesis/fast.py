@@ -44,15 +44,15 @@ class Fast:
     """Evaluations between two choices of contact candidates."""
     lives: int = 2
     """How often a grasp may start before another opposition space is tried."""
-    touch_mm: float = 0.5
+    touch_mm: float = 0.4
     """A contact nearer than this touches."""
-    depth_mm: float = 0.5
+    depth_mm: float = 0.25
     """An overlap below this is none."""
-    friction_deg: float = 25.0
+    friction_deg: float = 15.0
     """The line through opposed contacts stays within this angle of the object's normals."""
     align_deg: float = 35.0
     """The skin's normal stays within this angle of the object's."""
-    angle_weight_mm: float = 30.0
+    angle_weight_mm: float = 20.0
     """What an error of 1 in a cosine counts."""
     both_ways: bool = True
     """Also keep points of the object out of the hand's shapes, not only skin out of the object."""

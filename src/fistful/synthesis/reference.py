@@ -196,7 +196,7 @@ def e_friction(x: Tensor, n: Tensor, mu: float) -> Tensor:
 def near(objects: Any, k: int, p: Tensor) -> tuple[Tensor, Tensor]:
     """Distance d(p, O_k), (...,), m, negative inside, and outward normal (..., 3) at points p (..., 3).
 
-    In the box of the grid d is interpolated, and so is the gradient g at the nodes: n = g / sqrt(g.g + FOLD^2).
+    In the box of the grid d is interpolated, and so is the nodes' gradient g; n = g / sqrt(g.g + FOLD^2).
     Outside, q is the nearest point of the box, s = q - d(q) n(q) about the nearest point of the surface, and
     distance and normal are length and direction of p - s.
     """
@@ -237,7 +237,7 @@ def interpolated(objects: Any, k: int, nodes: Tensor, p: Tensor) -> Tensor:
 
 def surface(objects: Any, k: int) -> Tensor:
     """Surface points of object k in its own frame, (P, 3)."""
-    start = objects.cluster_start[objects.object_cluster]
+    start = objects.tree_point
     return objects.points[start[k] : start[k + 1]]
 
 
@@ -321,4 +321,4 @@ def shape_body(hand: Any) -> Tensor:
 
 def point_shape(hand: Any) -> Tensor:
     """The shape of each skin point, (P,)."""
-    return torch.repeat_interleave(hand.cluster_start[hand.geom_cluster].diff())
+    return torch.repeat_interleave(hand.tree_point.diff())

@@ -55,7 +55,7 @@ class Settings:
     """Which grasps of a stage the next one continues; all of them if none is good."""
     skin_points: int = 3000
     """Points on the hand that are kept out of objects."""
-    object_points: int = 1024
+    object_points: int = 2048
     """Points on each object that are kept out of the hand and of other objects."""
     fast: Fast = field(default_factory=Fast)
     """Of the fast method."""
@@ -281,7 +281,8 @@ class _Chunk:
         grasps: Grasps | None = None
         measures: Measures | None = None
         for turn in range(rounds):
-            progress(f"round {turn + 1} of at most {rounds}: {len(todo)} grasps of {self.target.objects[-1].name}")
+            many = f"grasps {first + 1:,} to {first + count:,}, " if s.count > CHUNK else ""
+            progress(f"{many}round {turn + 1} of at most {rounds}: {len(todo)} grasps")
             rng = np.random.default_rng([*self.seed, turn])
             row = (first + todo) % len(self.start.free) if turn == 0 else rng.integers(len(self.start.free), size=len(todo))
             rate = np.ones(len(made)) if s.uniform or turn == 0 else (won + 0.5) / (made + 1.0)

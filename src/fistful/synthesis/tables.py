@@ -16,7 +16,7 @@ from fistful.objects.object import Object
 from fistful.synthesis.contact_set import ContactSet
 
 SKIN_POINTS = 3000
-OBJECT_POINTS = 1024
+OBJECT_POINTS = 2048
 LEAF = 4
 """Points that share the smallest bounding ball."""
 
