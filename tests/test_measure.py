@@ -119,7 +119,7 @@ def naive(hand: Hand, objects: list[Object], p_OH, R_OH, q, body, p_B, p_HO, R_H
         line = (c_O[1] - c_O[0]) / np.linalg.norm(c_O[1] - c_O[0])
         angles = np.rad2deg(np.arccos(np.clip([-normal[0] @ line, normal[1] @ line], -1, 1)))
         kept = np.all((q[i] >= m.lower - 1e-6) & (q[i] <= m.upper + 1e-6))
-        rows.append([depth, abs(distance), angles, self_overlap(m, q[i]), between, kept])
+        rows.append([depth, abs(distance), angles, self_overlap(m, q[i : i + 1])[0], between, kept])
     depth, distance, angles, own, between, kept = (np.array(column) for column in zip(*rows, strict=True))
     return Measures(
         penetration_mm=1e3 * depth,

@@ -68,6 +68,12 @@ def test_the_import_rule_can_fail(tmp_path: Path):
     assert imports_of(bad) == {"errors", "storage", "geometry"}
 
 
+@pytest.mark.parametrize("room", ["contact", "synthesis"])
+def test_the_planner_does_not_know_the_simulator(room: str):
+    for path in (SOURCE / room).rglob("*.py"):
+        assert not re.search(r"^\s*(import|from) mujoco", path.read_text(encoding="utf-8"), re.MULTILINE), path
+
+
 def test_import_is_light():
     """Importing loads nothing heavy, so that it stays far below half a second."""
     code = "import sys, json, fistful; print(json.dumps(sorted(sys.modules)))"

@@ -161,7 +161,7 @@ class _Facing:
                 q = np.where(mask, self._q[k], self._model.open_pose)
                 if best[k] < FACING_COS or taken == count:
                     break
-                if self_overlap(self._model, q) < START_OVERLAP:
+                if self_overlap(self._model, q[None])[0] < START_OVERLAP:
                     chosen[int(k)], taken = q, taken + 1
         return np.array(list(chosen.values())).reshape(-1, len(mask))
 

@@ -187,8 +187,8 @@ def write_description(description: Description, path: Path) -> None:
     for surface in description.surfaces:
         lines += ["", "[[surface]]", f"name = {quote(surface.name)}", "patches = ["]
         for patch in surface.patches:
-            direction = ", ".join(f"{v:.4g}" for v in patch.direction)
-            cone = f"cone_deg = {patch.cone_deg:g}"
+            direction = ", ".join(_number(v) for v in patch.direction)
+            cone = f"cone_deg = {_number(patch.cone_deg)}"
             lines.append(f"  {{ body = {quote(patch.body)}, direction = [{direction}], {cone} }},")
         lines.append("]")
     for space in description.opposition_spaces:
@@ -196,8 +196,13 @@ def write_description(description: Description, path: Path) -> None:
         lines.append(f"surfaces = [{', '.join(map(quote, space.surfaces))}]")
         lines.append(f"joints = [{', '.join(map(quote, space.joints))}]")
         if space.span_mm is not None:
-            lines.append(f"span_mm = [{space.span_mm[0]:g}, {space.span_mm[1]:g}]")
+            lines.append(f"span_mm = [{', '.join(map(_number, space.span_mm))}]")
     write_text(path, "\n".join(lines) + "\n")
+
+
+def _number(value: float) -> str:
+    """Short if nothing is lost by it: what is read again is the same hand."""
+    return short if float(short := f"{value:.4g}") == value else repr(float(value))
 
 
 def quote(text: str) -> str:

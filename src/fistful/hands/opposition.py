@@ -86,14 +86,20 @@ def grasp_ball(
     return best
 
 
-def self_overlap(model: Model, q: np.ndarray) -> float:
-    """Deepest self-penetration of the hand at one joint vector (K,), m; 0 if it does not touch itself."""
-    m = model.compiled
+def self_overlap(model: Model, q: np.ndarray) -> np.ndarray:
+    """Deepest self-penetration of the hand at joint vectors (N, K), by MuJoCo's collision detection: (N,) m.
+
+    0 where it does not touch itself.
+    """
+    m, deepest = model.compiled, np.zeros(len(q))
     d = mujoco.MjData(m)
-    d.qpos[:] = model.expand(q)
-    mujoco.mj_kinematics(m, d)
-    mujoco.mj_collision(m, d)
-    return max((-contact.dist for contact in d.contact), default=0.0)
+    for i, joints in enumerate(model.expand(q)):
+        d.qpos[:] = joints
+        mujoco.mj_kinematics(m, d)
+        mujoco.mj_collision(m, d)
+        if d.ncon:
+            deepest[i] = max(-float(d.contact.dist.min()), 0.0)
+    return deepest
 
 
 class _Moving(NamedTuple):
@@ -245,7 +251,7 @@ def _judge(
     tilt = float(np.rad2deg(np.arccos(np.clip(-directions[0] @ directions[1], -1, 1))) / 2)
     if gap > TOUCH_TOLERANCE or tilt > MAX_TILT_DEG:
         return None
-    overlap = max(overlap, self_overlap(model, q))
+    overlap = max(overlap, float(self_overlap(model, q[None])[0]))
     return None if overlap > OVERLAP_TOLERANCE else BallGrasp(q, c, radius, gap, overlap, tilt)
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-import mujoco
 import numpy as np
 
 from fistful.geometry import mesh_distance
@@ -20,6 +19,7 @@ from fistful.geometry.quiet_warp import wp
 from fistful.hands.hand import Hand
 from fistful.hands.kinematics import BodyPoses
 from fistful.hands.model import Model
+from fistful.hands.opposition import self_overlap
 from fistful.objects.object import Object
 from fistful.synthesis import measure_kernels
 from fistful.synthesis.measure_kernels import CloudArrays, SolidArrays, points_in_mesh, points_in_primitives
@@ -306,7 +306,7 @@ def _measure_block(work: _Work, batch: _Batch) -> Measures:
         penetration_mm=1e3 * overlap * lost,
         contact_distance_mm=1e3 * distance * lost[:, None],
         opposition_deg=angle * lost[:, None],
-        self_penetration_mm=1e3 * _self_overlap(model, batch.q) * lost,
+        self_penetration_mm=1e3 * self_overlap(model, batch.q) * lost,
         object_penetration_mm=1e3 * objects_overlap * lost,
         limits_kept=np.all(limits, axis=1) & ~batch.broken,
     )
@@ -374,16 +374,3 @@ def _contacts(target: _Solid, poses: BodyPoses, batch: _Batch) -> tuple[np.ndarr
     angle = np.rad2deg(np.arctan2(across, -np.sum(line * normal, axis=-1)))
     angle[np.all(line == 0, axis=-1)] = 180.0
     return np.abs(exact.values).reshape(p_O.shape[:2]), angle
-
-
-def _self_overlap(model: Model, q: np.ndarray) -> np.ndarray:
-    """Deepest overlap (N,), m, of the hand with itself, by MuJoCo's collision detection."""
-    m, deepest = model.compiled, np.zeros(len(q))
-    d = mujoco.MjData(m)
-    for i, joints in enumerate(model.expand(q)):
-        d.qpos[:] = joints
-        mujoco.mj_kinematics(m, d)
-        mujoco.mj_collision(m, d)
-        if d.ncon:
-            deepest[i] = max(-float(d.contact.dist.min()), 0.0)
-    return deepest
