@@ -1,12 +1,25 @@
 """What the synthesis of grasps costs, and what comes out.
 
 python benchmarks/synthesis.py core [--hands NAME ...] [--json OUT]
+python benchmarks/synthesis.py paper [--objects FOLDER|NAME ...] [--json OUT]
+python benchmarks/synthesis.py fast --objects FOLDER|NAME ... [--json OUT]
+python benchmarks/synthesis.py sequences --objects FOLDER|NAME ... [--sequences 10] [--json OUT]
+python benchmarks/synthesis.py scaling [--json OUT]
 
 core: CPU time of one evaluation of energy and gradient, per grasp: the compiled core against torch autograd
 (`synthesis/reference.py`, float32, one thread) in the same run, on the same states with the same points.
 Torch evaluates every point, the core skips what is far. Terms: the paper's; these without self penetration,
 where skipping pays most; and ours as well. Torch takes the batch in blocks of the size that suits it best.
 Compilation and warm-up come before the clock.
+
+paper: 256 grasps x 6000 steps of the paper's optimiser on one thread and on two, CPU and wall.
+fast: one stage of the default method on each object: share of good grasps (measure.Tolerance, exact meshes)
+and good grasps per CPU second, everything included: starts, refinement, exact measures, joint targets.
+sequences: random sequences of four objects; every stage continues the good grasps of the one before, so its
+`good` is conditional; `chained` is the product so far.
+scaling: cost against count and against held objects, and the memory that a process grows by.
+
+Objects are scaled as in the paper (longest side into 6-10 cm) unless --true-scale is given.
 """
 
 import argparse
@@ -23,14 +36,26 @@ import numpy as np
 
 from fistful.hands import Hand, hand_names, load_hand
 from fistful.objects import Object, load_object
+from fistful.synthesis.compiling import compile_kernels
 from fistful.synthesis.contact_set import contact_sets
 from fistful.synthesis.core import Batch, Core
+from fistful.synthesis.sequence import NoSpaceLeft, Planner, Settings
+from fistful.synthesis.stage import Stage
 from fistful.synthesis.tables import HandTables, ObjectTables
 from fistful.synthesis.weights import PAPER, Weights
 
-BARS = {"core_ratio": 50.0}
+BARS = {
+    "core_ratio": 50.0,
+    "paper_cpu_s": 15.0,
+    "paper_speedup": 1.6,
+    "good_share": 0.6,
+    "good_per_cpu_s": 100.0,
+    "median_penetration_mm": 2.0,
+    "memory_mb": 1000.0,
+}
 ALL_TERMS = Weights(hho=5.0, ohp=5.0, friction=1.0)
 TERMS = {"paper": PAPER, "paper but hsp": PAPER, "all": ALL_TERMS}
+MESHES = {".obj", ".stl", ".ply", ".off", ".glb"}
 STATE = ("x", "mask", "contact", "p_HO", "R_HO")
 
 
@@ -182,6 +207,181 @@ def core_study(options: argparse.Namespace) -> dict:
     return {"batch": options.batch, "smallest_ratio": min(ratios), "rows": rows}
 
 
+# Whole stages.
+
+
+def prepared(options: argparse.Namespace) -> list[Object]:
+    """The objects asked for: built-in names, mesh files, or all meshes of folders."""
+    paths: list[str | Path] = []
+    for name in options.objects:
+        folder = Path(name)
+        meshes = sorted(p for p in folder.iterdir() if p.suffix in MESHES) if folder.is_dir() else []
+        paths += meshes or [name]
+    return [load_object(path, rescale=not options.true_scale) for path in paths]
+
+
+def planner(options: argparse.Namespace, **settings) -> Planner:
+    """A planner for the hand asked for, with every kernel compiled and warm."""
+    compile_kernels(settings.get("method", "fast"))
+    hand, threads = load_hand(options.hand), options.threads
+    Planner.of(hand, Settings(count=8), threads=threads).stage([load_object("ball", rescale=True)])
+    return Planner.of(hand, Settings(seed=options.seed, **settings), threads=threads)
+
+
+def row_of(stage: Stage) -> dict:
+    """The figures of a stage."""
+    m, good = stage.measures, int(stage.good.sum())
+    overlaps = {"hand": m.penetration_mm, "self": m.self_penetration_mm, "object": m.object_penetration_mm}
+    return {
+        "object": stage.object_name,
+        "count": len(stage),
+        "good": good,
+        "good_per_cpu_s": good / stage.cpu_s,
+        "median_mm": {name: float(np.median(depth)) for name, depth in overlaps.items()},
+        "quality": float(np.median(stage.grasps.quality[stage.good])) if good else 0.0,
+        "cpu_s": stage.cpu_s,
+        "wall_s": stage.wall_s,
+    }
+
+
+def paper_study(options: argparse.Namespace) -> dict:
+    """256 x 6000 steps of the paper's optimiser, on one thread and on two."""
+    rows = []
+    print(
+        f"{'object':24} {'threads':>7} {'CPU s':>6} {'wall s':>6} {'us per grasp and step':>22} {'good %':>6}"
+    )
+    for item in prepared(options):
+        for threads in (1, 2):
+            options.threads = threads
+            plan = planner(options, method="paper", count=256, skin_points=options.skin_points)
+            row = row_of(plan.stage([item])) | {"threads": threads, "skin_points": options.skin_points}
+            row["us"] = 1e6 * row["cpu_s"] / (256 * plan.settings.paper.steps)
+            rows.append(row)
+            print(
+                "{object:24} {threads:7} {cpu_s:6.1f} {wall_s:6.1f} {us:22.2f} {share:6.0f}".format(
+                    share=100 * row["good"] / row["count"], **row
+                ),
+                flush=True,
+            )
+    pairs = list(zip(rows[::2], rows[1::2], strict=True))
+    speedup = float(np.median([one["wall_s"] / two["wall_s"] for one, two in pairs]))
+    cpu = float(np.median([one["cpu_s"] for one, _ in pairs]))
+    print(f"median: {cpu:.1f} s CPU on one thread, two threads {speedup:.2f} times as fast")
+    return {"cpu_s": cpu, "speedup": speedup, "rows": rows}
+
+
+def fast_study(options: argparse.Namespace) -> dict:
+    """The default method, one object at a time."""
+    plan, rows = planner(options, count=options.count), []
+    print(f"{'object':40} {'good %':>6} {'good/CPU s':>10} {'penetration mm':>14} {'quality':>7}")
+    for item in prepared(options):
+        row = row_of(plan.stage([item]))
+        rows.append(row)
+        print(
+            f"{row['object'][:40]:40} {100 * row['good'] / row['count']:6.0f} {row['good_per_cpu_s']:10.0f} "
+            f"{row['median_mm']['hand']:14.2f} {row['quality']:7.2f}",
+            flush=True,
+        )
+    shares = [row["good"] / row["count"] for row in rows]
+    rates = [row["good_per_cpu_s"] for row in rows]
+    print(
+        f"{len(rows)} objects: good {100 * np.mean(shares):.1f} % on average, {100 * min(shares):.0f} % at worst; "
+        f"good grasps per CPU s: median {np.median(rates):.0f}, worst {min(rates):.0f}"
+    )
+    figures = {"mean_share": np.mean(shares), "worst_share": min(shares), "median_rate": np.median(rates)}
+    return {name: float(value) for name, value in figures.items()} | {"count": options.count, "rows": rows}
+
+
+def sequences_study(options: argparse.Namespace) -> dict:
+    """Random sequences of four objects."""
+    items, plan = prepared(options), planner(options, count=options.count)
+    rng, rows = np.random.default_rng(options.seed), []
+    print(
+        f"{'sequence':>8} {'stage':>5} {'object':36} {'good %':>6} {'chained %':>9} median mm: hand, self, object"
+    )
+    for k in range(options.sequences):
+        chosen = [
+            items[i] for i in rng.choice(len(items), options.length, replace=len(items) < options.length)
+        ]
+        stage, chained = None, 1.0
+        for n in range(options.length):
+            try:
+                stage = plan.stage(chosen[: n + 1], stage, to_come=options.length - 1 - n)
+            except NoSpaceLeft as stop:
+                print(stop)
+                break
+            row = row_of(stage) | {"sequence": k, "stage": n + 1}
+            chained *= row["good"] / row["count"]
+            rows.append(row | {"chained": chained})
+            print(
+                f"{k + 1:8} {n + 1:5} {row['object'][:36]:36} {100 * row['good'] / row['count']:6.0f} "
+                f"{100 * chained:9.0f} " + ", ".join(f"{v:.2f}" for v in row["median_mm"].values()),
+                flush=True,
+            )
+    by_stage = []
+    for n in range(1, options.length + 1):
+        own = [row for row in rows if row["stage"] == n]
+        medians = {
+            key: float(np.max([row["median_mm"][key] for row in own])) for key in ("hand", "self", "object")
+        }
+        by_stage.append(
+            {
+                "stage": n,
+                "good": float(np.mean([row["good"] / row["count"] for row in own])),
+                "chained": float(np.mean([row["chained"] for row in own])),
+                "worst_median_mm": medians,
+                "cpu_s": float(np.mean([row["cpu_s"] for row in own])),
+            }
+        )
+        print(
+            "stage {stage}: good {good:.0%}, chained {chained:.0%}, worst medians {worst_median_mm}".format(
+                **by_stage[-1]
+            )
+        )
+    return {"by_stage": by_stage, "rows": rows}
+
+
+def evaluation_us(plan: Planner, things: list[Object], stage: Stage) -> float:
+    """CPU of one evaluation of all terms and the gradient at the grasps of a stage, us per grasp."""
+    grasps = stage.grasps
+    batch = Core(plan.tables, ObjectTables.of(things)).batch(len(grasps))
+    x = np.concatenate([grasps.p_OH, grasps.R_OH[:, :, 0], grasps.R_OH[:, :, 1], grasps.q], axis=1)
+    held = {"p_HO": grasps.p_HO[:, :-1], "R_HO": grasps.R_HO[:, :-1]}
+    batch.write(x=x, mask=grasps.joint_mask, contact=np.zeros((len(grasps), 2)), **held)
+    return 1e6 * cpu_seconds(lambda: batch.evaluate(ALL_TERMS), repeats=7, times=10) / len(grasps)
+
+
+def scaling_study(options: argparse.Namespace) -> dict:
+    """Cost against count and held objects; memory."""
+    import resource
+
+    names = ("ball", "egg", "duck", "die")
+    things = [load_object(name, rescale=True) for name in names]
+    rows = []
+    print(f"{'held':>4} {'count':>6} {'us per evaluation':>17} {'CPU ms per grasp':>16} {'peak MB':>7}")
+    for held, counts in ((0, (64, 256, 1024, 4096)), (1, (256,)), (2, (256,)), (3, (256,))):
+        for count in counts:
+            plan = planner(options, count=count)
+            few, stage = planner(options, count=256), None
+            for n in range(held):
+                stage = few.stage(things[: n + 1], stage, to_come=held - n)
+            # One round, so that cost per grasp is compared and not how many need another.
+            once = replace(plan, settings=replace(plan.settings, rounds=1))
+            made = once.stage(things[: held + 1], stage)
+            row = row_of(made) | {
+                "held": held,
+                "evaluation_us": evaluation_us(plan, things[: held + 1], made),
+            }
+            row["ms_per_grasp"] = 1e3 * row["cpu_s"] / count
+            row["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            rows.append(row)
+            print(
+                "{held:4} {count:6} {evaluation_us:17.1f} {ms_per_grasp:16.2f} {peak_mb:7.0f}".format(**row),
+                flush=True,
+            )
+    return {"rows": rows}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -200,6 +400,22 @@ def main() -> None:
     sub.add_argument("--batch", type=int, default=256, help="grasps, default 256")
     sub.add_argument("--repeats", type=int, default=7, help="of 50 evaluations by the core, default 7")
     sub.add_argument("--torch-repeats", type=int, default=2, help="of one evaluation by torch, default 2")
+
+    for name, run, objects in (
+        ("paper", paper_study, ["ball", "box", "can"]),
+        ("fast", fast_study, None),
+        ("sequences", sequences_study, None),
+        ("scaling", scaling_study, []),
+    ):
+        sub = study(name, run)
+        sub.add_argument("--hand", default="allegro", help="default allegro")
+        sub.add_argument("--objects", nargs="+", default=objects, required=objects is None)
+        sub.add_argument("--true-scale", action="store_true", help="do not scale objects")
+        sub.add_argument("--threads", type=int, default=1, help="default 1: figures are per core")
+        sub.add_argument("--count", type=int, default=256, help="grasps a stage, default 256")
+        sub.add_argument("--skin-points", type=int, default=1500, help="of the paper study, default 1500")
+        sub.add_argument("--sequences", type=int, default=10, help="default 10")
+        sub.add_argument("--length", type=int, default=4, help="objects a sequence, default 4")
 
     options = parser.parse_args()
     result = options.run(options)

@@ -36,7 +36,7 @@ _LOOK = 8  # Evaluations between two looks at how many grasps are still at work.
 class Fast:
     """Settings of the fast optimiser."""
 
-    tries: int = 8
+    tries: int = 6
     """Starts to draw and compare before each refinement."""
     steps: int = 60
     """Evaluations that one refinement may take."""
@@ -118,7 +118,7 @@ class _Lives:
         overlaps = Weights(hsp=PER_MM2, oop=PER_MM2, hho=PER_MM2, ohp=PER_MM2 if s.both_ways else 0.0)
         w, c, data = weight_data(overlaps), _contact_weights(s), self.batch.data
         hand, objects, target, device = core.hand, core.objects, core.target, core.device
-        self.begin = recorded(begin_kernel, N, [hand, opposed, data, life], device)
+        self.begin = recorded(begin_kernel, N, [hand, objects, opposed, data, life, target], device)
         self.step = [
             recorded(pose_kernel, N, [hand, data], device),
             recorded(touch_kernel, (N, core.lanes), [hand, objects, data, w, target, 2, core.lanes], device),

@@ -63,18 +63,22 @@ def is_good(hand: HandData, objects: ObjectData, batch: BatchData, life: LifeDat
 
 
 @wp.func
-def next_start(hand: HandData, pairs: PairData, batch: BatchData, life: LifeData, n: int):
+def next_start(
+    hand: HandData, objects: ObjectData, pairs: PairData, batch: BatchData, life: LifeData, n: int, target: int
+):
     state = wp.rand_init(life.seed, life.key[n] * 65536 + life.counter[n])
     life.counter[n] = life.counter[n] + 1
-    draw_start(hand, pairs, batch, n, state)
+    draw_start(hand, objects, pairs, batch, n, target, state)
 
 
 @wp.func
-def begin_life(hand: HandData, pairs: PairData, batch: BatchData, life: LifeData, n: int):
+def begin_life(
+    hand: HandData, objects: ObjectData, pairs: PairData, batch: BatchData, life: LifeData, n: int, target: int
+):
     life.phase[n] = TRYING
     life.age[n] = 0
     life.start_cost[n] = NOTHING
-    next_start(hand, pairs, batch, life, n)
+    next_start(hand, objects, pairs, batch, life, n, target)
 
 
 @wp.func
@@ -88,10 +92,12 @@ def keep_best(batch: BatchData, r: RefineData, life: LifeData, n: int):
 
 
 @wp.kernel
-def begin_kernel(hand: HandData, pairs: PairData, batch: BatchData, life: LifeData):
+def begin_kernel(
+    hand: HandData, objects: ObjectData, pairs: PairData, batch: BatchData, life: LifeData, target: int
+):
     n = wp.tid()
     life.best_cost[n] = NOTHING
-    begin_life(hand, pairs, batch, life, n)
+    begin_life(hand, objects, pairs, batch, life, n, target)
 
 
 @wp.kernel
@@ -117,7 +123,7 @@ def advance_kernel(
             for j in range(batch.contact.shape[1]):
                 life.start_contact[n, j] = batch.contact[n, j]
         if life.age[n] < life.tries:
-            next_start(hand, pairs, batch, life, n)
+            next_start(hand, objects, pairs, batch, life, n, target)
             return
         for i in range(batch.x.shape[1]):
             batch.x[n, i] = life.start_x[n, i]
@@ -157,7 +163,7 @@ def advance_kernel(
             if life.lives[n] <= 0:
                 batch.active[n] = 0
             else:
-                begin_life(hand, pairs, batch, life, n)
+                begin_life(hand, objects, pairs, batch, life, n, target)
             return
         for i in range(batch.x.shape[1]):
             batch.x[n, i] = r.x[n, i]

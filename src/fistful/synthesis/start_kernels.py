@@ -4,17 +4,19 @@
 
 An opposition space is a pair of surfaces that face each other. Draw joints, find two candidates that face each
 other, and two opposed points of the object about as far apart; then only the spin about the line through them
-is free. That is most of a grasp.
+is free. A few points of the hand and of held objects tell which spin is the clearest. That is most of a grasp.
 """
 
 from fistful.geometry.quiet_warp import wp
+from fistful.synthesis.field_kernels import Grid, grid_of, value
 from fistful.synthesis.hand_kernels import place_bodies
-from fistful.synthesis.structs import BatchData, HandData
+from fistful.synthesis.structs import BatchData, HandData, ObjectData
 
 wp.set_module_options({"enable_backward": False})
 
 DRAWS = wp.constant(6)
 PAIRS = wp.constant(24)
+SPINS = wp.constant(6)
 FACING = wp.constant(0.7)
 WINDOW = wp.constant(0.006)
 """m. How far the widths of the two pairs may differ."""
@@ -54,7 +56,26 @@ def frame(e: wp.vec3) -> wp.mat33:
 
 
 @wp.func
-def draw_start(hand: HandData, pairs: PairData, batch: BatchData, n: int, state: wp.uint32):
+def probed(
+    hand: HandData, objects: ObjectData, grid: Grid, batch: BatchData, n: int, target: int, p: wp.vec3, R: wp.mat33
+) -> float:
+    """How deep the probes are in the target, summed, m; the hand base is at (p, R), its bodies are placed in H."""
+    total = float(0.0)
+    for i in range(hand.probe_body.shape[0]):
+        b = hand.probe_body[i]
+        x = p + R * (batch.p_OB[n, b] + batch.R_OB[n, b] * hand.probe_p_B[i])
+        total += wp.max(-value(grid, x), 0.0)
+    for h in range(target):
+        for i in range(objects.probe.shape[1]):
+            x = p + R * (batch.p_HO[n, h] + batch.R_HO[n, h] * objects.probe[h, i])
+            total += wp.max(-value(grid, x), 0.0)
+    return total
+
+
+@wp.func
+def draw_start(
+    hand: HandData, objects: ObjectData, pairs: PairData, batch: BatchData, n: int, target: int, state: wp.uint32
+):
     """Write a start to grasp n: joints of J_n, pose of the base, first pair of contacts."""
     for i in range(9):
         batch.x[n, i] = 0.0
@@ -116,10 +137,19 @@ def draw_start(hand: HandData, pairs: PairData, batch: BatchData, n: int, state:
     for j in range(2, batch.contact.shape[1]):
         more = batch.surface[n, j]
         batch.contact[n, j] = wp.randi(state, hand.surface_start[more], hand.surface_start[more + 1])
-    spin = wp.quat_to_matrix(wp.quat_from_axis_angle(wp.vec3(1.0, 0.0, 0.0), wp.randf(state, 0.0, 6.2831853)))
-    R = frame(wp.normalize(y_b - y_a)) * spin * wp.transpose(frame(wp.normalize(line)))
-    p = 0.5 * (y_a + y_b) - R * (0.5 * (x_a + x_b))
-    for i in range(3):
-        batch.x[n, i] = p[i]
-        batch.x[n, 3 + i] = R[i, 0]
-        batch.x[n, 6 + i] = R[i, 1]
+    grid = grid_of(objects, target)
+    along = frame(wp.normalize(y_b - y_a))
+    back = wp.transpose(frame(wp.normalize(line)))
+    first = wp.randf(state, 0.0, 6.2831853)
+    least = float(1.0e30)
+    for i in range(SPINS):
+        angle = first + 6.2831853 * float(i) / float(SPINS)
+        R = along * wp.quat_to_matrix(wp.quat_from_axis_angle(wp.vec3(1.0, 0.0, 0.0), angle)) * back
+        p = 0.5 * (y_a + y_b) - R * (0.5 * (x_a + x_b))
+        depth = probed(hand, objects, grid, batch, n, target, p, R)
+        if depth < least:
+            least = depth
+            for k in range(3):
+                batch.x[n, k] = p[k]
+                batch.x[n, 3 + k] = R[k, 0]
+                batch.x[n, 6 + k] = R[k, 1]

@@ -58,6 +58,8 @@ class HandData:
     pair_body: wp.array2d(dtype=int)
     pair_start: wp.array(dtype=int)
     geom_pair: wp.array2d(dtype=int)
+    probe_body: wp.array(dtype=int)
+    probe_p_B: wp.array(dtype=wp.vec3)
     surface_start: wp.array(dtype=int)
     candidate_body: wp.array(dtype=int)
     candidate_p_B: wp.array(dtype=wp.vec3)
@@ -86,6 +88,7 @@ class ObjectData:
     node_last: wp.array(dtype=int)
     tree_node: wp.array(dtype=int)
     tree_point: wp.array(dtype=int)
+    probe: wp.array2d(dtype=wp.vec3)
 
 
 @wp.struct

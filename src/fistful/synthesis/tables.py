@@ -17,6 +17,8 @@ from fistful.synthesis.contact_set import ContactSet
 
 SKIN_POINTS = 3000
 OBJECT_POINTS = 2048
+PROBES, OBJECT_PROBES = 64, 24
+"""Well spread points of the hand, and of each held object, that tell at a glance whether a start is hopeless."""
 LEAF = 4
 """Points that share the smallest bounding ball."""
 
@@ -112,6 +114,7 @@ class HandTables:
       pair_body: (Q, 2) int. Pairs of bodies whose shapes must not overlap.
       pair_start: (Q + 1,) int. Pair q tests geom_pair[pair_start[q] .. pair_start[q + 1]].
       geom_pair: (R, 2) int.
+      probe_body, probe_p_B: (64,), (64, 3). A few of the skin points, well spread.
       surface_start: (S + 1,) int. Contact candidates of each surface.
       candidate_body, candidate_p_B, candidate_n_B: (M,), (M, 3), (M, 3). Contact candidates.
       set_surface: (T, C) int. Surfaces of the contacts of each contact set.
@@ -150,6 +153,8 @@ class HandTables:
     pair_body: np.ndarray
     pair_start: np.ndarray
     geom_pair: np.ndarray
+    probe_body: np.ndarray
+    probe_p_B: np.ndarray
     surface_start: np.ndarray
     candidate_body: np.ndarray
     candidate_p_B: np.ndarray
@@ -207,6 +212,8 @@ class HandTables:
             pair_body=pair_body.reshape(-1, 2),
             pair_start=np.cumsum([0, *counts]),
             geom_pair=pairs,
+            probe_body=hand.skin.body[kept[:PROBES]],
+            probe_p_B=hand.skin.p_B[kept[:PROBES]],
             surface_start=np.cumsum([0, *(len(s.body) for s in surfaces)]),
             candidate_body=np.concatenate([s.body for s in surfaces]),
             candidate_p_B=np.concatenate([s.p_B for s in surfaces]),
@@ -230,6 +237,7 @@ class ObjectTables:
         scales torques.
       points, node_...: Surface points, in one BallTree an object.
       tree_node, tree_point: (O + 1,) int. Nodes and points of each object's tree.
+      probe: (O, 24, 3) float, m. A few of the surface points, well spread.
     """
 
     origin: np.ndarray
@@ -249,6 +257,7 @@ class ObjectTables:
     node_last: np.ndarray
     tree_node: np.ndarray
     tree_point: np.ndarray
+    probe: np.ndarray
 
     @classmethod
     def of(cls, objects: Sequence[Object], points: int = OBJECT_POINTS) -> "ObjectTables":
@@ -264,6 +273,7 @@ class ObjectTables:
             bound=np.concatenate([_bound(o.sdf) for o in objects]),
             centre=np.array([o.mass_properties.com_O for o in objects]),
             size=np.array([np.linalg.norm(np.ptp(o.vertices, axis=0)) / 2 for o in objects]),
+            probe=np.array([o.surface_points[:OBJECT_PROBES] for o in objects]),
             **BallTree.join([BallTree.of(o.surface_points[:points]) for o in objects]),
         )
 
