@@ -39,7 +39,8 @@ from fistful.objects import Object, load_object
 from fistful.synthesis.compiling import compile_kernels
 from fistful.synthesis.contact_set import contact_sets
 from fistful.synthesis.core import Batch, Core
-from fistful.synthesis.sequence import NoSpaceLeft, Planner, Settings
+from fistful.synthesis.sequence import NoSpaceLeftError, Planner
+from fistful.synthesis.settings import Settings
 from fistful.synthesis.stage import Stage
 from fistful.synthesis.tables import HandTables, ObjectTables
 from fistful.synthesis.weights import PAPER, Weights
@@ -285,7 +286,7 @@ def fast_study(options: argparse.Namespace) -> dict:
     shares = [row["good"] / row["count"] for row in rows]
     rates = [row["good_per_cpu_s"] for row in rows]
     print(
-        f"{len(rows)} objects: good {100 * np.mean(shares):.1f} % on average, {100 * min(shares):.0f} % at worst; "
+        f"{len(rows)} objects: good {np.mean(shares):.1%} on average, {min(shares):.0%} at worst; "
         f"good grasps per CPU s: median {np.median(rates):.0f}, worst {min(rates):.0f}"
     )
     figures = {"mean_share": np.mean(shares), "worst_share": min(shares), "median_rate": np.median(rates)}
@@ -297,7 +298,8 @@ def sequences_study(options: argparse.Namespace) -> dict:
     items, plan = prepared(options), planner(options, count=options.count)
     rng, rows = np.random.default_rng(options.seed), []
     print(
-        f"{'sequence':>8} {'stage':>5} {'object':36} {'good %':>6} {'chained %':>9} median mm: hand, self, object"
+        f"{'sequence':>8} {'stage':>5} {'object':36} {'good %':>6} {'chained %':>9} "
+        "median mm: hand, self, object"
     )
     for k in range(options.sequences):
         chosen = [
@@ -307,7 +309,7 @@ def sequences_study(options: argparse.Namespace) -> dict:
         for n in range(options.length):
             try:
                 stage = plan.stage(chosen[: n + 1], stage, to_come=options.length - 1 - n)
-            except NoSpaceLeft as stop:
+            except NoSpaceLeftError as stop:
                 print(stop)
                 break
             row = row_of(stage) | {"sequence": k, "stage": n + 1}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import fistful as ff
 from fistful.objects.generators import GENERATORS
-from fistful.view.picture import hand_sheet, object_sheet
+from fistful.view.picture import hand_sheet, object_sheet, plan_picture
 
 FOLDER = Path(__file__).parent / "pictures"
 
@@ -22,6 +22,11 @@ def main() -> None:
     objects = [(name, mesh.vertices, mesh.faces) for name, mesh in meshes.items()]
     object_sheet(objects).quantize(256).save(FOLDER / "objects.png", optimize=True)
     print("objects.png")
+    # As `fistful plan mug pear cube --rescale` plans it.
+    three = [ff.load_object(name, rescale=True) for name in ("mug", "pear", "cube")]
+    plan = ff.plan(ff.load_hand("allegro"), three)
+    plan_picture(plan).quantize(256).save(FOLDER / "plan_allegro.png", optimize=True)
+    print("plan_allegro.png")
 
 
 if __name__ == "__main__":

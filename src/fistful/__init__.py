@@ -3,7 +3,9 @@
     import fistful as ff
 
     hand = ff.load_hand("allegro")          # or a path to MJCF / URDF
-    mug = ff.load_object("mug")             # or a path to a mesh
+    objects = [ff.load_object(name, rescale=True) for name in ("mug", "pear", "part.stl")]
+    plan = ff.plan(hand, objects, out="runs/mine")
+    plan.stages[-1].grasps.q[plan.best()]   # joints of the best grasp that holds all three
 
 Names are imported when first used, so that importing the package costs next to nothing.
 """
@@ -12,9 +14,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fistful.errors import CacheError, FistfulError, HandError, MeshError, UnknownNameError
+    from fistful.errors import CacheError, FistfulError, HandError, MeshError, PlanError, UnknownNameError
     from fistful.hands import Hand, check_hand, hand_names, load_hand, save_hand
     from fistful.objects import Object, load_object, object_names
+    from fistful.synthesis.plan import Plan, plan
+    from fistful.synthesis.run_folder import load_plan
+    from fistful.synthesis.sequence import Planner
+    from fistful.synthesis.settings import Settings
+    from fistful.synthesis.stage import Stage
 
 __version__ = "0.1.0"
 __all__ = [
@@ -24,19 +31,38 @@ __all__ = [
     "HandError",
     "MeshError",
     "Object",
+    "Plan",
+    "PlanError",
+    "Planner",
+    "Settings",
+    "Stage",
     "UnknownNameError",
     "check_hand",
     "hand_names",
     "load_hand",
     "load_object",
+    "load_plan",
     "object_names",
+    "plan",
     "save_hand",
 ]
 
 _HOME = {
-    "fistful.errors": ("CacheError", "FistfulError", "HandError", "MeshError", "UnknownNameError"),
+    "fistful.errors": (
+        "CacheError",
+        "FistfulError",
+        "HandError",
+        "MeshError",
+        "PlanError",
+        "UnknownNameError",
+    ),
     "fistful.hands": ("Hand", "check_hand", "hand_names", "load_hand", "save_hand"),
     "fistful.objects": ("Object", "load_object", "object_names"),
+    "fistful.synthesis.plan": ("Plan", "plan"),
+    "fistful.synthesis.run_folder": ("load_plan",),
+    "fistful.synthesis.sequence": ("Planner",),
+    "fistful.synthesis.settings": ("Settings",),
+    "fistful.synthesis.stage": ("Stage",),
 }
 
 

@@ -5,10 +5,10 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     from fistful.hands import Hand
     from fistful.objects import Object
+    from fistful.synthesis.plan import Plan as PlanResult
 
-PICTURES = Path("runs")
+RUNS = Path("runs")
 _talk = Console(stderr=True)
 
 
@@ -75,7 +76,7 @@ class Hands:
         if not self.no_picture:
             from fistful.view.picture import hand_sheet
 
-            path = self.picture or PICTURES / "hands" / f"{hand.name}.png"
+            path = self.picture or RUNS / "hands" / f"{hand.name}.png"
             with _steps(f"drawing {hand.name}"):
                 sheet = hand_sheet(hand)
             _save_picture(sheet, path)
@@ -165,11 +166,129 @@ class Objects:
             return None
         from fistful.view.picture import object_sheet
 
-        path = self.picture or PICTURES / "objects.png"
+        path = self.picture or RUNS / "objects.png"
         with _steps("drawing"):
             sheet = object_sheet(meshes)
         _save_picture(sheet, path)
         return path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Plan grasps of several objects one after the other, all held by one hand.
+
+    Each object is a stage: a batch of grasps that continue good grasps of the stage before, without moving
+    what holds something already. Finished stages are kept, also after Ctrl-C; the same command with the same
+    --out goes on after them. A mesh file works like the name of an object.
+    """
+
+    objects: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="OBJECT ...")] = ()
+    """Built-in objects, or paths to meshes, in the order they are grasped."""
+    hand: Annotated[str, tyro.conf.arg(metavar="HAND")] = "allegro"
+    """Built-in hand, or path to .xml, .urdf or .toml."""
+    count: int = 256
+    """Grasps a stage."""
+    rescale: bool = False
+    """Scale the longest side of every object into 0.06-0.10 m, as the SeqGrasp paper does."""
+    units: Units = "auto"
+    """Unit of the files' coordinates; auto takes metres or millimetres where that is unambiguous."""
+    method: Literal["fast", "paper"] = "fast"
+    """fast: antipodal starts and Levenberg-Marquardt. paper: 6000 steps of MALA, minutes a stage."""
+    order: Literal["given", "auto"] = "given"
+    """Grasp the objects in the given order, or search for the one in which the hand can hold them."""
+    seed: int = 0
+    """Same seed, same plan, whatever the number of threads."""
+    pairs: int = 1
+    """Opposed pairs of contacts that hold each object: 1 as in the paper; 2 uses three or more links."""
+    uniform: bool = False
+    """Choose opposition spaces uniformly, as the paper does, not by what the first round achieved."""
+    threads: int | None = None
+    """Threads that share the work; all cores by default."""
+    device: str = "cpu"
+    """cpu, or a CUDA device such as cuda:0."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Folder for the result. Default: runs/plan-1, or the next number that is free."""
+    force: bool = False
+    """Replace a plan in --out instead of continuing it."""
+    no_picture: bool = False
+    """Draw no picture of the best grasp."""
+    json: bool = False
+    """Print one JSON document instead of a table."""
+
+    def run(self) -> None:
+        """Print to standard output; write the folder. Exit code 2 if no grasp at all is good."""
+        from fistful.geometry import mesh_distance
+        from fistful.hands import load_hand
+        from fistful.objects import load_object
+        from fistful.synthesis.compiling import check_device, compile_kernels
+        from fistful.synthesis.plan import Origin, plan
+        from fistful.synthesis.settings import Settings
+
+        if not self.objects:
+            raise FistfulError("name at least one object: fistful plan OBJECT ...; see `fistful objects`")
+        with _steps(f"describing {self.hand}") as step:
+            hand = load_hand(self.hand, progress=step)
+        check_device(self.device)
+        with _steps("compiling kernels"):
+            mesh_distance.compile_kernels()
+        objects: list[Object] = []
+        with _steps("preparing") as step:
+            for k, name in enumerate(self.objects):
+                step(f"{name} ({k + 1} of {len(self.objects)})")
+                objects.append(load_object(name, units=self.units, rescale=self.rescale))
+        _print_notes(hand, objects)
+        # Only now: who has misspelt a name should not wait for it.
+        with _steps("compiling kernels (once a machine)") as step:
+            compile_kernels(self.method, self.device, step)
+        settings = Settings(
+            count=self.count, method=self.method, seed=self.seed, pairs=self.pairs, uniform=self.uniform
+        )
+        made = 0
+
+        def on_stage(so_far: "PlanResult") -> None:
+            nonlocal made
+            made += 1
+            _say_stage(so_far)
+
+        origin = Origin(hand=self.hand, objects=self.objects, units=self.units, rescale=self.rescale)
+        picture = None
+        with _run_folder(self.out) as out:
+            try:
+                with _steps("planning") as step:
+                    done = plan(
+                        hand,
+                        objects,
+                        settings=settings,
+                        order=self.order,
+                        threads=self.threads,
+                        device=self.device,
+                        out=out,
+                        force=self.force,
+                        origin=origin,
+                        progress=step,
+                        on_stage=on_stage,
+                    )
+                if len(done.stages) > made:
+                    _say(f"{len(done.stages) - made} of the stages were in {out} already")
+                if not self.no_picture:
+                    from fistful.view.picture import plan_picture
+
+                    picture = out / "picture.png"
+                    with _steps("drawing"):
+                        sheet = plan_picture(done)
+                    _save_picture(sheet, picture)
+            except KeyboardInterrupt:
+                raise _Interrupted(_how_to_resume(out)) from None
+        if self.json:
+            _print_json({"out": out} | done.summary() | {"best": _best_record(done), "picture": picture})
+        else:
+            _print_plan(done)
+            _say_where("result", out)
+            _say_where("picture", picture)
+        if done.stopped:
+            _note(f"stopped: {done.stopped}")
+        if not any(stage.good.any() for stage in done.stages):
+            raise SystemExit(2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +315,7 @@ class Doctor:
 Command = (
     Annotated[Hands, tyro.conf.subcommand("hands")]
     | Annotated[Objects, tyro.conf.subcommand("objects")]
+    | Annotated[Plan, tyro.conf.subcommand("plan")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
 )
 
@@ -217,8 +337,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         command.run()
     except FistfulError as error:
         _fail(str(error))
-    except KeyboardInterrupt:
-        _talk.print("\nfistful: interrupted; what was finished is kept in the cache")
+    except KeyboardInterrupt as stop:
+        _say(f"\nfistful: interrupted; {stop if str(stop) else 'what was finished is kept in the cache'}")
         raise SystemExit(130) from None
     except BrokenPipeError:
         # The reader (head, less) has gone; Python would complain again when it flushes at exit.
@@ -234,6 +354,49 @@ def _complain(message: str) -> None:
 def _fail(message: str) -> None:
     _complain(message)
     raise SystemExit(2) from None
+
+
+def _say(message: str) -> None:
+    _talk.print(message, highlight=False, markup=False, soft_wrap=True)
+
+
+def _note(message: str) -> None:
+    _talk.print(message, style="yellow", highlight=False, markup=False, soft_wrap=True)
+
+
+class _Interrupted(KeyboardInterrupt):
+    """Ctrl-C, with a word about what is kept."""
+
+
+@contextmanager
+def _run_folder(wanted: Path | None) -> Iterator[Path]:
+    """The folder of a run: the one that is wanted, or a new one, which is gone again if nothing was saved."""
+    if wanted is not None:
+        yield wanted
+        return
+    RUNS.mkdir(exist_ok=True)
+    number, folder = 1, RUNS / "plan-1"
+    while True:
+        try:
+            folder.mkdir()
+            break
+        except FileExistsError:
+            number += 1
+            folder = RUNS / f"plan-{number}"
+    try:
+        yield folder
+    finally:
+        for empty in (folder, RUNS):
+            with suppress(OSError):
+                empty.rmdir()
+
+
+def _how_to_resume(out: Path) -> str:
+    stages = len(list(out.glob("stage_*.npz"))) if (out / "plan.json").exists() else 0
+    if not stages:
+        return "no stage was finished"
+    kept = "stage 1 is" if stages == 1 else f"stages 1 to {stages} are"
+    return f"{kept} kept in {out}; the same command with --out {out} goes on from there"
 
 
 @contextmanager
@@ -268,7 +431,7 @@ def _save_picture(picture: "Image", path: Path) -> None:
 
 def _say_where(what: str, path: Path | None) -> None:
     if path is not None:
-        _talk.print(f"{what}: {path}", highlight=False, markup=False, soft_wrap=True)
+        _say(f"{what}: {path}")
 
 
 def _print_json(document: Any) -> None:
@@ -316,7 +479,7 @@ def _print_hand(hand: "Hand") -> None:
     if coupled:
         print(f"\ncoupled joints: {', '.join(coupled)}")
     for note in hand.notes:
-        _talk.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+        _say(f"note: {note}")
 
 
 def _hand_record(hand: "Hand") -> dict[str, Any]:
@@ -341,6 +504,82 @@ def _hand_record(hand: "Hand") -> dict[str, Any]:
             for s in hand.description.opposition_spaces
         ],
         "notes": hand.notes,
+    }
+
+
+def _print_notes(hand: "Hand", objects: "Sequence[Object]") -> None:
+    """What was assumed or changed on the way to a hand and objects that can be planned with."""
+    for note in hand.notes:
+        _say(f"note: {hand.name}: {note}")
+    for item in dict.fromkeys(objects):
+        for line in (*item.report.found, *item.report.mended):
+            _say(f"note: {item.name}: {line}")
+
+
+def _say_stage(plan: "PlanResult") -> None:
+    stage, number = plan.stages[-1], len(plan.stages)
+    good = f"{stage.good.sum()} of {len(stage)} grasps are good"
+    _say(f"stage {number} of {len(plan.objects)}, {stage.object_name}: {good}, {stage.wall_s:.1f} s")
+
+
+def _print_plan(plan: "PlanResult") -> None:
+    """The table of stages, and the best grasp with what it holds the objects by."""
+    table = _table(
+        "stage",
+        "object",
+        "good>>",
+        "hand in object mm>>",
+        "contact off mm>>",
+        "hand in hand mm>>",
+        "object in object mm>>",
+        "best quality>>",
+        "CPU s>>",
+        "wall s>>",
+        "opposition spaces",
+    )
+    for number, (stage, row) in enumerate(zip(plan.stages, plan.summary()["stages"], strict=True), 1):
+        used = list(row["opposition_spaces"].items())
+        more = f", {len(used) - 3} more" if len(used) > 3 else ""
+        table.add_row(
+            str(number),
+            stage.object_name,
+            f"{row['good']} / {row['count']}",
+            *(
+                " / ".join("-" if v is None else f"{v:.2f}" for v in row[name].values())
+                for name in (
+                    "penetration_mm",
+                    "contact_distance_mm",
+                    "self_penetration_mm",
+                    "object_penetration_mm",
+                )
+            ),
+            f"{stage.grasps.quality[plan.best(number - 1)]:.2f}",
+            f"{stage.cpu_s:.1f}",
+            f"{stage.wall_s:.1f}",
+            ", ".join(f"{name} {n}" for name, n in used[:3]) + more,
+        )
+    _show(table)
+    print("lengths: median / largest over all grasps, measured on the meshes")
+    if plan.order_explanation:
+        print(f"order: {plan.order_explanation}")
+    best = _best_record(plan)
+    held = ", ".join(f"{h['object']} by {h['opposition_space']} (grasp {h['grasp']})" for h in best["holds"])
+    judged = "" if best["good"] else ", not good"
+    print(f"best grasp: {best['grasp']} of stage {best['stage']}{judged}; it holds {held}")
+
+
+def _best_record(plan: "PlanResult") -> dict[str, Any]:
+    """The best grasp of the last stage, and by what it holds each object."""
+    best = plan.best()
+    return {
+        "stage": len(plan.stages),
+        "grasp": best,
+        "good": bool(plan.stages[-1].good[best]),
+        "quality": float(plan.stages[-1].grasps.quality[best]),
+        "holds": [
+            {"object": s.object_name, "grasp": i, "opposition_space": s.spaces[s.grasps.space[i]]}
+            for s, i in zip(plan.stages, plan.lineage(-1, best), strict=True)
+        ],
     }
 
 

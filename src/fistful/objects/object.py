@@ -1,5 +1,6 @@
 """An object: a mesh made ready for planning, measuring and simulation, prepared once and cached."""
 
+import contextlib
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -170,6 +171,45 @@ def load_object(
     return ready
 
 
+def restore_object(
+    name: str,
+    key: str,
+    vertices: np.ndarray,
+    faces: np.ndarray,
+    report: MeshReport,
+    spacing: float,
+) -> Object:
+    """An object from its prepared surface, as it was saved with a plan; the rest is made anew or cached.
+
+    Reads and writes the cache. `report.found` says so if the distance grid had another spacing.
+
+    Args:
+      name: Its name.
+      key: Its key.
+      vertices: (V, 3) float, m. As in the object that was saved; not inspected again.
+      faces: (F, 3) int.
+      report: Of that object.
+      spacing: Of its distance grid, m.
+    """
+    storage = default_storage("objects")
+    ready = _readable(name, key, storage.load(key))
+    if ready and np.array_equal(ready.vertices, vertices) and np.array_equal(ready.faces, faces):
+        return ready
+    # Not under the object's own key, which stands for what was read before it was mended.
+    own = content_key(vertices, faces, ["restored", ALGORITHM, report.to_dict()])
+    ready = _readable(name, key, storage.load(own))
+    if ready is None:
+        entry = _derived(vertices, faces.astype(np.int32), report, DEFAULT_VOXELS)
+        with contextlib.suppress(CacheError):
+            storage.store(own, entry.arrays, entry.metadata)
+        ready = _from_entry(name, key, entry)
+    if ready.sdf.spacing != spacing:
+        before, now = 1e3 * spacing, 1e3 * ready.sdf.spacing
+        line = f"the distance grid was made anew with {now:.2f} mm instead of {before:.2f}"
+        ready = replace(ready, report=replace(report, found=(*report.found, line)))
+    return ready
+
+
 def _generators() -> dict:
     from fistful.objects.generators import GENERATORS
 
@@ -194,7 +234,11 @@ def _resolve(name_or_path: str | Path) -> tuple[str, RawMesh]:
 
 def _prepare(raw: RawMesh, units: Units, rescale: tuple[float, float] | None, voxels: int) -> Entry:
     """Everything that an Object holds, as arrays and JSON."""
-    vertices, faces, report = inspect_mesh(raw, units=units, rescale=rescale)
+    return _derived(*inspect_mesh(raw, units=units, rescale=rescale), voxels)
+
+
+def _derived(vertices: np.ndarray, faces: np.ndarray, report: MeshReport, voxels: int) -> Entry:
+    """What follows from an inspected surface."""
     sdf = build_sdf(vertices, faces, voxels=voxels)
     rng = np.random.default_rng(_SEED)
     points, normals = _surface_samples(vertices, faces, _CANDIDATES, rng)

@@ -1,8 +1,8 @@
 """Contact sets: the opposed pairs of surfaces that hold one object, and which of them a hand has left.
 
 The paper holds each object with one opposition space, that is one pair of contacts. A contact set joins
-several spaces that share a surface (thumb against index and middle finger; two fingers against the palm), so
-that three or more links hold the object.
+several spaces that share a surface (thumb against index and middle finger; two fingers against the palm),
+so that three or more links hold the object.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """The compiled core: energy and gradient of a batch of grasps on CPU or CUDA.
 
-A `Core` holds a hand and a sequence of objects on a device; the last object is the target, those before it are
-held. A `Batch` is a block of grasps with the memory of one evaluation. Everything is float32.
+A `Core` holds a hand and a sequence of objects on a device; the last object is the target, those before
+it are held. A `Batch` is a block of grasps with the memory of one evaluation. Everything is float32.
 """
 
 from collections.abc import Sequence
@@ -73,7 +73,7 @@ class Batch:
             "gradient": (count, 9 + K),
         }
         self.data: Any = BatchData()
-        for name, var in BatchData.vars.items():
+        for name, var in _fields(BatchData).items():
             setattr(self.data, name, wp.zeros(shapes[name], dtype=var.type.dtype, device=core.device))
         self.data.active.fill_(1)
 
@@ -123,7 +123,7 @@ def launch(launches: Sequence[Any]) -> None:
 def weight_data(weights: Weights) -> Any:
     """The record that kernels read."""
     data: Any = WeightData()
-    for name in WeightData.vars:
+    for name in _fields(WeightData):
         setattr(data, name, float(getattr(weights, name)))
     return data
 
@@ -131,11 +131,18 @@ def weight_data(weights: Weights) -> Any:
 def _uploaded(record: Any, tables: HandTables | ObjectTables, device: str) -> Any:
     data = record()
     for field in fields(tables):
-        dtype = record.vars[field.name].type.dtype
-        kind = {int: np.int32, wp.int32: np.int32, wp.vec3i: np.int32, wp.int8: np.int8}.get(dtype, np.float32)
+        dtype = _fields(record)[field.name].type.dtype
+        kind = {int: np.int32, wp.int32: np.int32, wp.vec3i: np.int32, wp.int8: np.int8}.get(
+            dtype, np.float32
+        )
         array = np.ascontiguousarray(getattr(tables, field.name), dtype=kind)
         setattr(data, field.name, wp.array(array, dtype=dtype, device=device))
     return data
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    """Fields of a Warp record by name."""
+    return record.vars
 
 
 def _plain(array: Any) -> Any:
@@ -143,6 +150,8 @@ def _plain(array: Any) -> Any:
 
 
 def _shape(array: Any) -> tuple[int, ...]:
-    return array.numpy().shape if array.device.is_cpu else tuple(array.shape) + tuple(
-        getattr(array.dtype, "_shape_", ())
+    return (
+        array.numpy().shape
+        if array.device.is_cpu
+        else tuple(array.shape) + tuple(getattr(array.dtype, "_shape_", ()))
     )

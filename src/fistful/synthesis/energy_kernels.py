@@ -1,5 +1,5 @@
 # type: ignore
-# ruff: noqa: UP018, RUF046, D103
+# ruff: noqa: B007, D103, E741, RUF046, RUF100, SIM102, UP018
 """The energy of a batch of grasps and its gradient (SeqGrasp eq. 3): contacts, joint limits, and the sum."""
 
 from fistful.geometry.quiet_warp import wp

@@ -1,14 +1,15 @@
 # type: ignore
-# ruff: noqa: UP018, RUF046, D103
-"""The life of a grasp in the fast optimiser, one step a call: try starts, refine the best, succeed or start anew.
+# ruff: noqa: B007, D103, E741, RUF046, RUF100, SIM102, UP018
+"""The life of a grasp in the fast optimiser, one step a call: try starts, refine the best, succeed or start
+anew.
 
-Every grasp goes its own way, driven by its own counter-based random numbers, so neither the batch it is in nor
-the number of threads changes it.
+Every grasp goes its own way, driven by its own counter-based random numbers, so neither the batch it is
+in nor the number of threads changes it.
 """
 
 from fistful.geometry.quiet_warp import wp
-from fistful.synthesis.field_kernels import grid_of, near
 from fistful.synthesis.energy_kernels import contact_point
+from fistful.synthesis.field_kernels import grid_of, near
 from fistful.synthesis.hand_kernels import place_bodies
 from fistful.synthesis.refine_kernels import RefineData, RefineWeights, accept, pick_contacts, propose
 from fistful.synthesis.start_kernels import PairData, draw_start
@@ -48,7 +49,9 @@ class LifeData:
 
 
 @wp.func
-def is_good(hand: HandData, objects: ObjectData, batch: BatchData, life: LifeData, n: int, target: int) -> bool:
+def is_good(
+    hand: HandData, objects: ObjectData, batch: BatchData, life: LifeData, n: int, target: int
+) -> bool:
     """Whether the trial state touches with all contacts, opposes within friction, and overlaps nothing."""
     good = batch.terms[n, FRICTION] < 1.0e-4
     for b in range(batch.deepest.shape[1]):
@@ -64,7 +67,13 @@ def is_good(hand: HandData, objects: ObjectData, batch: BatchData, life: LifeDat
 
 @wp.func
 def next_start(
-    hand: HandData, objects: ObjectData, pairs: PairData, batch: BatchData, life: LifeData, n: int, target: int
+    hand: HandData,
+    objects: ObjectData,
+    pairs: PairData,
+    batch: BatchData,
+    life: LifeData,
+    n: int,
+    target: int,
 ):
     state = wp.rand_init(life.seed, life.key[n] * 65536 + life.counter[n])
     life.counter[n] = life.counter[n] + 1
@@ -73,7 +82,13 @@ def next_start(
 
 @wp.func
 def begin_life(
-    hand: HandData, objects: ObjectData, pairs: PairData, batch: BatchData, life: LifeData, n: int, target: int
+    hand: HandData,
+    objects: ObjectData,
+    pairs: PairData,
+    batch: BatchData,
+    life: LifeData,
+    n: int,
+    target: int,
 ):
     life.phase[n] = TRYING
     life.age[n] = 0

@@ -1,13 +1,13 @@
 # type: ignore
-# ruff: noqa: UP018, RUF046, D103
+# ruff: noqa: B007, D103, E741, RUF046, RUF100, SIM102, UP018
 """Distance to an object, read from its grid: value, gradient, normal and how the normal turns.
 
-In the box of the grid the distance f is the trilinear interpolation of the stored values, and its gradient the
-exact derivative of that; the normal n is the interpolation of the stored gradients, normalised, which unlike
-the derivative is smooth from cell to cell. Outside, q is the nearest point of the box, s = q - f(q) n(q) about
-the nearest point of the surface, and
+In the box of the grid the distance f is the trilinear interpolation of the stored values, and its
+gradient the exact derivative of that; the normal n is the interpolation of the stored gradients,
+normalised, which unlike the derivative is smooth from cell to cell. Outside, q is the nearest point of
+the box, s = q - f(q) n(q) about the nearest point of the surface, and
     distance = |p - s|,  normal = (p - s) / |p - s|,
-as in `geometry.sdf.SdfGrid.query`; derivatives are exact here, too.
+much as `geometry.sdf.SdfGrid.query` has it; derivatives are exact here, too.
 """
 
 from fistful.geometry.quiet_warp import wp
@@ -131,7 +131,7 @@ def distance(grid: Grid, p: wp.vec3) -> wp.vec4:
 
 @wp.struct
 class Near:
-    """The object as a point sees it: distance d and its derivative g, outward normal n and D with dn = D dp."""
+    """The object seen from a point: distance d, its derivative g, outward normal n, and D with dn = D dp."""
 
     d: float
     g: wp.vec3

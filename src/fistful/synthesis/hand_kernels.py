@@ -1,5 +1,5 @@
 # type: ignore
-# ruff: noqa: UP018, RUF046, D103
+# ruff: noqa: B007, D103, E741, RUF046, RUF100, SIM102, UP018
 """Where the hand is: poses of its bodies, axes of its joints, and distance to its shapes."""
 
 from fistful.geometry.quiet_warp import wp

@@ -1,5 +1,5 @@
 # type: ignore
-# ruff: noqa: UP018, RUF046, D103
+# ruff: noqa: B007, D103, E741, RUF046, RUF100, SIM102, UP018
 """The paper's update rule, as its public code runs it (SeqGrasp Algorithm 1, lines 6-8)."""
 
 from fistful.geometry.quiet_warp import wp
@@ -71,7 +71,7 @@ def mean_kernel(chain: ChainData):
 
 @wp.kernel
 def propose_kernel(hand: HandData, batch: BatchData, chain: ChainData):
-    """x' = x - s [1, J_n] g / sqrt(v), s = s0 0.95^floor(t / 50); contacts are switched with a probability."""
+    """x' = x - s [1, J_n] g / sqrt(v), s = s0 0.95^floor(t / 50); now and then a contact is switched."""
     n = wp.tid()
     t = chain.step[n]
     s = chain.step_size * wp.pow(0.95, float(t // 50))
@@ -85,6 +85,8 @@ def propose_kernel(hand: HandData, batch: BatchData, chain: ChainData):
         batch.contact[n, j] = chain.contact[n, j]
         if wp.randf(state) < chain.switching:
             surface = batch.surface[n, j]
-            batch.contact[n, j] = wp.randi(state, hand.surface_start[surface], hand.surface_start[surface + 1])
+            batch.contact[n, j] = wp.randi(
+                state, hand.surface_start[surface], hand.surface_start[surface + 1]
+            )
     batch.w_hop[n] = chain.hop * wp.exp(chain.growth * float(t + 1) / float(chain.steps))
     chain.step[n] = t + 1

@@ -1,7 +1,7 @@
 """How well grasps fit, measured on exact geometry: the numbers a user sees and a planner accepts by.
 
-The hand is its closed-form primitives and the dense points of its skin, an object is its mesh. Nothing here
-is interpolated: the distance grid only tells which points can not matter (measure_kernels.py).
+The hand is its closed-form primitives and the dense points of its skin, an object is its mesh. Nothing
+here is interpolated: the distance grid only tells which points can not matter (measure_kernels.py).
 """
 
 from collections.abc import Sequence
@@ -81,6 +81,12 @@ class Measures:
             & self.limits_kept
         )
 
+    @staticmethod
+    def join(parts: "Sequence[Measures]") -> "Measures":
+        """All grasps of several batches, in order."""
+        columns = {f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Measures)}
+        return Measures(**columns)
+
     def take(self, index: np.ndarray) -> "Measures":
         """The measures of some grasps, by an index array or mask."""
         return Measures(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
@@ -141,8 +147,7 @@ def measure(
             parts = list(pool.map(lambda s: _measure_block(work, batch.take(s, s + block)), starts))
     else:
         parts = [_measure_block(work, batch.take(s, s + block)) for s in starts]
-    columns = {f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Measures)}
-    return Measures(**columns)
+    return Measures.join(parts)
 
 
 class _Batch(NamedTuple):

@@ -5,10 +5,11 @@
 Kernels are Python syntax in another language, so the type checker is switched off here: array types are
 calls.
 
-Both kernels look for the one deepest point, so whatever can not be deeper than the deepest so far is passed
-over: first whole clusters of points by their bounding balls, then single points. What the distance grid says
-about a place is exact but for how far the place is from a node, because a distance field changes by at most
-the way one goes: value - way <= distance <= value + way. Only the few points that are left need the mesh.
+Both kernels look for the one deepest point, so whatever can not be deeper than the deepest so far is
+passed over: first whole clusters of points by their bounding balls, then single points. What the distance
+grid says about a place is exact but for how far the place is from a node, because a distance field
+changes by at most the way one goes: value - way <= distance <= value + way. Only the few points that are
+left need the mesh.
 """
 
 from fistful.geometry.quiet_warp import wp

@@ -1,11 +1,12 @@
 """The paper's optimiser: MALA as its public code runs it, 6000 steps from the inflated hull.
 
-The text's acceptance rule (eq. 2, accept if E'/E >= u) would accept every worse grasp and is not usable; as in
-the code, a proposal is accepted with probability exp((E - E') / T). Also as in the code, the gradient is scaled
-by its root mean square over the batch, and there is no noise: exploration comes from switching contacts.
+The text's acceptance rule (eq. 2, accept if E'/E >= u) would accept every worse grasp and is not usable;
+as in the code, a proposal is accepted with probability exp((E - E') / T). Also as in the code, the
+gradient is scaled by its root mean square over the batch, and there is no noise: exploration comes from
+switching contacts.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Barrier, BrokenBarrierError, Event
 from typing import Any
 
@@ -33,7 +34,7 @@ class Paper:
     step_size: float = 0.005
     temperature: float = 32.0
     switch_probability: float = 0.3
-    weights: Weights = Weights(hho=5.0)
+    weights: Weights = field(default_factory=lambda: Weights(hho=5.0))
     """The paper's, and our one addition: moving fingers stay out of held objects (`hho`)."""
     hull_m: float = 0.2
     """How far the object's convex hull is inflated; hands start from there ..."""
@@ -45,7 +46,9 @@ class Paper:
     """Standard deviation of the joints around the open pose, as a part of their range."""
 
 
-def starts(hand: Hand, target: Object, q: np.ndarray, free: np.ndarray, rng: np.random.Generator, s: Paper) -> np.ndarray:
+def starts(
+    hand: Hand, target: Object, q: np.ndarray, free: np.ndarray, rng: np.random.Generator, s: Paper
+) -> np.ndarray:
     """States (N, 9 + K) around the target: on the inflated hull, facing it, spun at random.
 
     Args:
@@ -72,7 +75,9 @@ def starts(hand: Hand, target: Object, q: np.ndarray, free: np.ndarray, rng: np.
     return np.concatenate([p_OH, R_OH[:, :, 0], R_OH[:, :, 1], np.where(free, drawn, q)], axis=1)
 
 
-def optimise(core: Core, task: Task, x: np.ndarray, *, seed: int, settings: Paper, threads: int = 1) -> Solution:
+def optimise(
+    core: Core, task: Task, x: np.ndarray, *, seed: int, settings: Paper, threads: int = 1
+) -> Solution:
     """The last state of every chain. Deterministic for a seed, whatever the number of threads.
 
     Args:
@@ -92,7 +97,16 @@ def optimise(core: Core, task: Task, x: np.ndarray, *, seed: int, settings: Pape
         batch = np.arange(start, min(start + BATCH, len(task)))
         square = wp.zeros((2, len(batch), x.shape[1]), dtype=float, device=core.device)
         chains = [
-            _Chains(core, task.take(block), x[block], contact[block], square, int(block[0] - start), seed, settings)
+            _Chains(
+                core,
+                task.take(block),
+                x[block],
+                contact[block],
+                square,
+                int(block[0] - start),
+                seed,
+                settings,
+            )
             for block in (batch[b] for b in blocks(len(batch), threads, BATCH))
         ]
         barrier = Barrier(len(chains))
@@ -131,7 +145,10 @@ class _Chains:
         c.step_size, c.temperature, c.switching = s.step_size, s.temperature, s.switch_probability
         c.hop, c.growth = s.weights.hop, float(np.log(s.weights.hop_end / s.weights.hop))
         self.chain, data = c, self.batch.data
-        self.evaluate = [*self.batch.evaluation(s.weights), recorded(accept_kernel, N, [data, c], core.device)]
+        self.evaluate = [
+            *self.batch.evaluation(s.weights),
+            recorded(accept_kernel, N, [data, c], core.device),
+        ]
         self.propose = [
             recorded(mean_kernel, D, [c], core.device),
             recorded(propose_kernel, N, [core.hand, data, c], core.device),

@@ -1,8 +1,8 @@
 """The energy of a grasp in torch, term by term as in the paper (SeqGrasp section IV-C).
 
-The readable version of what the kernels compute: it reads the same tables, skips nothing, leaves the gradient
-to autograd and runs in float64 or float32. Oracle of the tests, baseline of the benchmark; nothing else
-imports it, so the package needs no torch.
+The readable version of what the kernels compute: it reads the same tables, skips nothing, leaves the
+gradient to autograd and runs in float64 or float32. Oracle of the tests, baseline of the benchmark;
+nothing else imports it, so the package needs no torch.
 
 N grasps at once. O is the frame of the target object, H that of the hand base, B of a body, G of a shape.
 """

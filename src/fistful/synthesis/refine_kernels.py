@@ -1,22 +1,34 @@
 # type: ignore
-# ruff: noqa: UP018, RUF046, D103
+# ruff: noqa: B007, D103, E741, RUF046, RUF100, SIM102, UP018
 """Levenberg-Marquardt on a batch of grasps: the least-squares counterpart of the energy.
 
-Cost = 1/2 sum of squared residuals: contact distances, overlap depths, how far opposed contacts leave their
-friction cones, how far the skin's normal turns from the object's. It is zero exactly where the grasp touches
-with all its contacts, opposes, and overlaps nothing.
+Cost = 1/2 sum of squared residuals: contact distances, overlap depths, how far opposed contacts leave
+their friction cones, how far the skin's normal turns from the object's. It is zero exactly where the
+grasp touches with all its contacts, opposes, and overlaps nothing.
 
-Unknowns are (translation, rotation about the origin of H, joints). A residual that depends on one body has
-the row screw . s in joint space, with s its wrench, so the curvatures s s^T are summed up the tree before they
-meet the joints: H_kl = screw_k . (sum of A over the subtree of k) screw_l for l between k and the base. That
-is the composite-rigid-body algorithm with curvature in the place of inertia.
+Unknowns are (translation, rotation about the origin of H, joints). A residual that depends on one body
+has the row screw . s in joint space, with s its wrench, so the curvatures s s^T are summed up the tree
+before they meet the joints: H_kl = screw_k . (sum of A over the subtree of k) screw_l for l between k and
+the base. That is the composite-rigid-body algorithm with curvature in the place of inertia.
 """
 
 from fistful.geometry.quiet_warp import wp
 from fistful.synthesis.energy_kernels import contact_point, sum_parts
 from fistful.synthesis.field_kernels import Grid, grid_of, near
 from fistful.synthesis.hand_kernels import position, rotation
-from fistful.synthesis.structs import DIS, FRICTION, HHO, HOP, HSP, OHP, OOP, BatchData, HandData, ObjectData, WeightData
+from fistful.synthesis.structs import (
+    DIS,
+    FRICTION,
+    HHO,
+    HOP,
+    HSP,
+    OHP,
+    OOP,
+    BatchData,
+    HandData,
+    ObjectData,
+    WeightData,
+)
 
 wp.set_module_options({"enable_backward": False})
 
@@ -82,7 +94,13 @@ def add_single(batch: BatchData, n: int, b: int, weight: float, residual: float,
 
 @wp.func
 def contact_residuals(
-    hand: HandData, objects: ObjectData, batch: BatchData, r: RefineData, w: RefineWeights, n: int, target: int
+    hand: HandData,
+    objects: ObjectData,
+    batch: BatchData,
+    r: RefineData,
+    w: RefineWeights,
+    n: int,
+    target: int,
 ) -> float:
     """Residuals of contacts; those of one body go to its curvature, those of two into H at once."""
     size = r.row.shape[1]
@@ -243,7 +261,9 @@ def propose(hand: HandData, batch: BatchData, r: RefineData, n: int):
     for k in range(batch.mask.shape[1]):
         if batch.mask[n, k] > 0.0:
             q = r.x[n, 9 + k]
-            stuck = (q <= hand.lower[k] and r.g[n, 6 + k] > 0.0) or (q >= hand.upper[k] and r.g[n, 6 + k] < 0.0)
+            stuck = (q <= hand.lower[k] and r.g[n, 6 + k] > 0.0) or (
+                q >= hand.upper[k] and r.g[n, 6 + k] < 0.0
+            )
             if not stuck:
                 r.free[n, m] = 6 + k
                 m += 1
@@ -300,9 +320,7 @@ def propose(hand: HandData, batch: BatchData, r: RefineData, n: int):
 
 
 @wp.func
-def candidate_cost(
-    hand: HandData, grid: Grid, batch: BatchData, w: RefineWeights, n: int, c: int
-) -> wp.vec4:
+def candidate_cost(hand: HandData, grid: Grid, batch: BatchData, w: RefineWeights, n: int, c: int) -> wp.vec4:
     """The object's normal under a contact candidate, and what the candidate alone would cost."""
     b = hand.candidate_body[c]
     x = batch.p_OB[n, b] + batch.R_OB[n, b] * hand.candidate_p_B[c]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from fistful.geometry.pose import apply
+from fistful.hands.hand import Hand
 from fistful.synthesis.measure import Measures
 
 
@@ -98,3 +99,23 @@ def inverse_pose(p: np.ndarray, R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """p_BA, R_BA of p_AB (..., 3), R_AB (..., 3, 3)."""
     R_T = np.swapaxes(R, -1, -2)
     return -apply(R_T, p), R_T
+
+
+def unpacked(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Position (N, 3), rotation (N, 3, 3), joints (N, K) in float64 of optimiser states (N, 9 + K)."""
+    x = x.astype(float)
+    e = x[:, 3:6] / np.linalg.norm(x[:, 3:6], axis=1, keepdims=True)
+    f = x[:, 6:9] - np.sum(e * x[:, 6:9], axis=1, keepdims=True) * e
+    f /= np.linalg.norm(f, axis=1, keepdims=True)
+    return x[:, :3], np.stack([e, f, np.cross(e, f)], axis=-1), x[:, 9:]
+
+
+def packed(p_OH: np.ndarray, R_OH: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """States (N, 9 + K) of the optimisers; see `unpacked`."""
+    return np.concatenate([p_OH, R_OH[:, :, 0], R_OH[:, :, 1], q], axis=1)
+
+
+def contact_points(hand: Hand, q: np.ndarray, body: np.ndarray, p_B: np.ndarray) -> np.ndarray:
+    """Contact points (N, C, 3), m, in the hand base frame."""
+    poses, rows = hand.poses(q), np.arange(len(q))[:, None]
+    return poses.p_HB[rows, body] + apply(poses.R_HB[rows, body], p_B)

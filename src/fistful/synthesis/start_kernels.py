@@ -1,10 +1,11 @@
 # type: ignore
-# ruff: noqa: UP018, RUF046, D103
+# ruff: noqa: B007, D103, E741, RUF046, RUF100, SIM102, UP018
 """Starts of the fast optimiser: an antipodal pair of the hand is laid on an antipodal pair of the object.
 
-An opposition space is a pair of surfaces that face each other. Draw joints, find two candidates that face each
-other, and two opposed points of the object about as far apart; then only the spin about the line through them
-is free. A few points of the hand and of held objects tell which spin is the clearest. That is most of a grasp.
+An opposition space is a pair of surfaces that face each other. Draw joints, find two candidates that face
+each other, and two opposed points of the object about as far apart; then only the spin about the line
+through them is free. A few points of the hand and of held objects tell which spin is the clearest. That
+is most of a grasp.
 """
 
 from fistful.geometry.quiet_warp import wp
@@ -57,9 +58,16 @@ def frame(e: wp.vec3) -> wp.mat33:
 
 @wp.func
 def probed(
-    hand: HandData, objects: ObjectData, grid: Grid, batch: BatchData, n: int, target: int, p: wp.vec3, R: wp.mat33
+    hand: HandData,
+    objects: ObjectData,
+    grid: Grid,
+    batch: BatchData,
+    n: int,
+    target: int,
+    p: wp.vec3,
+    R: wp.mat33,
 ) -> float:
-    """How deep the probes are in the target, summed, m; the hand base is at (p, R), its bodies are placed in H."""
+    """How deep the probes are in the target, summed, m, with the hand base at (p, R) and its bodies in H."""
     total = float(0.0)
     for i in range(hand.probe_body.shape[0]):
         b = hand.probe_body[i]
@@ -74,7 +82,13 @@ def probed(
 
 @wp.func
 def draw_start(
-    hand: HandData, objects: ObjectData, pairs: PairData, batch: BatchData, n: int, target: int, state: wp.uint32
+    hand: HandData,
+    objects: ObjectData,
+    pairs: PairData,
+    batch: BatchData,
+    n: int,
+    target: int,
+    state: wp.uint32,
 ):
     """Write a start to grasp n: joints of J_n, pose of the base, first pair of contacts."""
     for i in range(9):

@@ -1,10 +1,11 @@
 # type: ignore
-# ruff: noqa: UP018, RUF046, D103
-"""Records that the kernels share: hand, objects, weights, and a batch of grasps with its intermediate results.
+"""Records that the kernels share: hand, objects, weights, and a batch of grasps with its intermediate
+results.
 
-O is the frame of the target object, H that of the hand base, B that of a body. A *wrench* here is the gradient
-of the energy by a small motion: a spatial vector (by translation, by rotation about the origin of H), axes of
-O. Force at a point -> wrench of its body -> summed up the chain -> axis . wrench: that is the whole gradient.
+O is the frame of the target object, H that of the hand base, B that of a body. A *wrench* here is the
+gradient of the energy by a small motion: a spatial vector (by translation, by rotation about the origin
+of H), axes of O. Force at a point -> wrench of its body -> summed up the chain -> axis . wrench: that is
+the whole gradient.
 """
 
 from fistful.geometry.quiet_warp import wp
@@ -111,7 +112,7 @@ class BatchData:
     """N grasps and what one evaluation makes of them.
 
     State: x (N, 9 + K) = position of H in O, its 6D rotation (first two columns), joints; mask (N, K), 1 for
-    the joints of J_n; contact (N, C), candidates in use, and their surfaces; poses of the Q held objects in H.
+    the joints of J_n; contact (N, C), candidates in use, and their surfaces; poses of Q held objects in H.
     Bodies and held objects share the second index of `outer`, `part`: B bodies, then Q objects.
     """
 
@@ -123,7 +124,7 @@ class BatchData:
     R_HO: wp.array2d(dtype=wp.mat33)
     active: wp.array(dtype=int)
     w_hop: wp.array(dtype=float)
-    # Kinematics: poses of the bodies, centres of their balls; wrench axis of each joint; whether J_n moves a body.
+    # Kinematics: poses of bodies, centres of their balls, screws of joints, whether J_n moves a body.
     p_OB: wp.array2d(dtype=wp.vec3)
     R_OB: wp.array2d(dtype=wp.mat33)
     centre: wp.array2d(dtype=wp.vec3)

@@ -1,6 +1,7 @@
 """What the compiled core reads: a hand and a sequence of objects as flat arrays.
 
-Numpy here; `core.py` hands them to Warp on a device. The torch reference in the tests reads the same tables.
+Numpy here; `core.py` hands them to Warp on a device. The torch reference in the tests reads the same
+tables.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from fistful.synthesis.contact_set import ContactSet
 SKIN_POINTS = 3000
 OBJECT_POINTS = 2048
 PROBES, OBJECT_PROBES = 64, 24
-"""Well spread points of the hand, and of each held object, that tell at a glance whether a start is hopeless."""
+"""Well spread points of the hand and of each held object: they tell at a glance if a start is hopeless."""
 LEAF = 4
 """Points that share the smallest bounding ball."""
 
@@ -171,11 +172,14 @@ class HandTables:
         geom_body = model.geom_body[order]
         shapes = model.shapes
         kept = farthest_points(
-            hand.poses(model.open_pose).points(hand.skin.body, hand.skin.p_B), min(skin_points, len(hand.skin.body))
+            hand.poses(model.open_pose).points(hand.skin.body, hand.skin.p_B),
+            min(skin_points, len(hand.skin.body)),
         )
         skin = hand.skin.take(np.sort(kept))
         trees = [BallTree.of(skin.p_B[skin.geom == g]) for g in order]
-        half = np.array([half_extents(model.geoms[g].primitive.kind, model.geoms[g].primitive.size) for g in order])
+        half = np.array(
+            [half_extents(model.geoms[g].primitive.kind, model.geoms[g].primitive.size) for g in order]
+        )
         ball = np.linalg.norm(half, axis=1)
         ball = np.where(np.isin(order, _round(model)), half.max(axis=1), ball)
         pairs = np.sort(place[model.collision_pairs], axis=1)

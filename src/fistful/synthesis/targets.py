@@ -1,14 +1,15 @@
 """Joint targets of a grasp: open before it, at it, and pressing.
 
-A contact point c with outward object normal n moves along n by the row n . J_c dq. For a wanted way d of all
-contacts of a grasp, with A the rows and S a diagonal that puts slides and hinges on one scale, the step is
+A contact point c with outward object normal n moves along n by the row n . J_c dq. For a wanted way d of
+all contacts of a grasp, with A the rows and S a diagonal that puts slides and hinges on one scale, the
+step is
 
     dq = S (A S)^T ((A S) (A S)^T + DAMPING^2)^-1 d        (damped least squares).
 
-Only the way along the normal is asked for. With one contact on a finger, dq is then along A^T: every joint
-turns the way that moves the contact outward, and none turns against another to keep the point on a straight
-line. Inward, A^T is also the torque of a pure normal force, so joints with equal position gains that are sent
-to the squeeze target press along the normal.
+Only the way along the normal is asked for. With one contact on a finger, dq is then along A^T: every
+joint turns the way that moves the contact outward, and none turns against another to keep the point on a
+straight line. Inward, A^T is also the torque of a pure normal force, so joints with equal position gains
+that are sent to the squeeze target press along the normal.
 """
 
 from collections.abc import Callable

@@ -8,7 +8,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-_In, _Out = TypeVar("_In"), TypeVar("_Out")
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

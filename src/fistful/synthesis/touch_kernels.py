@@ -1,12 +1,13 @@
 # type: ignore
-# ruff: noqa: UP018, RUF046, D103
-"""What touches what: overlaps of hand, target object, held objects and the hand itself, as wrenches on bodies.
+# ruff: noqa: B007, D103, E741, RUF046, RUF100, SIM102, UP018
+"""What touches what: overlaps of hand, target object, held objects and the hand itself, as wrenches on
+bodies.
 
-A slot is a body, a held object or the hand against itself; the `lanes` threads of a grasp share them. `order` 1 sums depths, as
-the paper's terms do: a point of depth d pushes with force 1. `order` 2 sums half squares, pushes with d, and
-also sums the curvature s s^T of each point, where s is the wrench of its unit force: the Gauss-Newton matrix
-of a body. Bounding balls of body, shape and group of points are tested first, conservatively, so skipping
-changes no digit.
+A slot is a body, a held object or the hand against itself; the `lanes` threads of a grasp share them.
+`order` 1 sums depths, as the paper's terms do: a point of depth d pushes with force 1. `order` 2 sums
+half squares, pushes with d, and also sums the curvature s s^T of each point, where s is the wrench of its
+unit force: the Gauss-Newton matrix of a body. Bounding balls of body, shape and group of points are
+tested first, conservatively, so skipping changes no digit.
 """
 
 from fistful.geometry.quiet_warp import wp
@@ -39,7 +40,9 @@ class Curvature:
 
 
 @wp.func
-def curvature(A: wp.array2d(dtype=wp.spatial_matrix), weight: float, order: int, n: int, slot: int) -> Curvature:
+def curvature(
+    A: wp.array2d(dtype=wp.spatial_matrix), weight: float, order: int, n: int, slot: int
+) -> Curvature:
     to = Curvature()
     to.A = A
     to.weight = weight
@@ -70,7 +73,14 @@ def pushed(push: Push, to: Curvature, depth: float, outward: wp.vec3, arm: wp.ve
 
 @wp.func
 def skin_in_object(
-    hand: HandData, grid: Grid, b: int, to: Curvature, p_KB: wp.vec3, R_KB: wp.mat33, R_OK: wp.mat33, base_K: wp.vec3
+    hand: HandData,
+    grid: Grid,
+    b: int,
+    to: Curvature,
+    p_KB: wp.vec3,
+    R_KB: wp.mat33,
+    R_OK: wp.mat33,
+    base_K: wp.vec3,
 ) -> Push:
     """Skin points of body b inside an object; the body's pose is given in the object's frame K.
 
@@ -117,7 +127,10 @@ def object_in_shapes(
             shape = shape_of(hand, g)
             node = objects.tree_node[k]
             while node < objects.tree_node[k + 1]:
-                if shape_distance(shape, R_GK * (objects.node_centre[node] - p_KG))[3] <= objects.node_radius[node]:
+                if (
+                    shape_distance(shape, R_GK * (objects.node_centre[node] - p_KG))[3]
+                    <= objects.node_radius[node]
+                ):
                     for i in range(objects.node_first[node], objects.node_last[node]):
                         p = objects.points[i]
                         d = shape_distance(shape, R_GK * (p - p_KG))
@@ -156,10 +169,17 @@ def held_in_target(objects: ObjectData, batch: BatchData, n: int, h: int, target
 
 @wp.func
 def skin_in_shape(
-    hand: HandData, g: int, h: int, to: Curvature, p_Oa: wp.vec3, R_Oa: wp.mat33, p_Oh: wp.vec3, R_Oh: wp.mat33,
+    hand: HandData,
+    g: int,
+    h: int,
+    to: Curvature,
+    p_Oa: wp.vec3,
+    R_Oa: wp.mat33,
+    p_Oh: wp.vec3,
+    R_Oh: wp.mat33,
     base_O: wp.vec3,
 ) -> Push:
-    """Skin points of shape g, whose body is at (p_Oa, R_Oa), inside shape h; the wrench is that of g's body."""
+    """Skin points of shape g, whose body is at (p_Oa, R_Oa), inside shape h; the wrench is of g's body."""
     push = Push()
     R_hO = wp.transpose(R_Oh)
     shape = shape_of(hand, h)
@@ -228,7 +248,14 @@ def meet_itself(hand: HandData, batch: BatchData, w: WeightData, n: int, order: 
 
 @wp.func
 def meet_target(
-    hand: HandData, objects: ObjectData, grid: Grid, batch: BatchData, w: WeightData, n: int, b: int, target: int,
+    hand: HandData,
+    objects: ObjectData,
+    grid: Grid,
+    batch: BatchData,
+    w: WeightData,
+    n: int,
+    b: int,
+    target: int,
     order: int,
 ):
     """Body b and the target object, skin in object and object in shapes."""
@@ -280,7 +307,9 @@ def meet_held(
 
 
 @wp.kernel
-def touch_kernel(hand: HandData, objects: ObjectData, batch: BatchData, w: WeightData, target: int, order: int, lanes: int):
+def touch_kernel(
+    hand: HandData, objects: ObjectData, batch: BatchData, w: WeightData, target: int, order: int, lanes: int
+):
     n, lane = wp.tid()
     if batch.active[n] == 0:
         return

@@ -1,4 +1,4 @@
-"""Pictures of a hand with its opposition spaces, and of objects, as labelled sheets."""
+"""Pictures of a hand with its opposition spaces, of objects, and of a plan, as labelled sheets."""
 
 from collections.abc import Sequence
 
@@ -6,9 +6,11 @@ import mujoco
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from fistful.geometry.pose import quaternion_from_rotation
 from fistful.hands.describing import verify_space
 from fistful.hands.hand import Hand, OppositionSpace
 from fistful.hands.skin import Skin
+from fistful.synthesis.plan import Plan
 from fistful.view.raycast import Camera, framing, render
 
 # Okabe and Ito's colours, which colour-blind people can tell apart.
@@ -43,6 +45,22 @@ def object_sheet(objects: Sequence[tuple[str, np.ndarray, np.ndarray]], columns:
         picture = object_picture(vertices, faces, OBJECT_COLOURS[k % len(OBJECT_COLOURS)])
         cells.append((f"{name}  {extents} mm", picture))
     return _sheet(cells, columns)
+
+
+def plan_picture(plan: Plan, stage: int = -1, grasp: int | None = None) -> Image.Image:
+    """The hand after every stage up to one, on the way to a grasp of it (by default its best). No I/O.
+
+    Two rows: into the palm, and from the side of the thumb or first finger.
+    """
+    last = range(len(plan.stages))[stage]
+    path = plan.lineage(last, plan.best(last) if grasp is None else grasp)
+    views = [[_grasp_picture(plan, n, i, side) for n, i in enumerate(path)] for side in (0.55, 2.5)]
+    labels = []
+    for n, i in enumerate(path):
+        s = plan.stages[n]
+        labels.append(f"{n + 1}. {s.object_name}: {s.spaces[s.grasps.space[i]]}")
+    cells = [*zip([""] * len(path), views[0], strict=True), *zip(labels, views[1], strict=True)]
+    return _sheet(cells, len(path))
 
 
 def object_picture(
@@ -83,6 +101,25 @@ def _hand_picture(hand: Hand, space: OppositionSpace | None) -> Image.Image:
     return render(m, d, _hand_camera(hand, q), CELL, CELL)
 
 
+def _grasp_picture(plan: Plan, stage: int, grasp: int, side: float) -> Image.Image:
+    """The hand at one grasp with all objects that it holds, seen from the palm and `side` of that away."""
+    hand, g = plan.hand, plan.stages[stage].grasps
+    spec = mujoco.MjSpec.from_string(hand.model.mjcf)
+    for geom in spec.geoms:
+        geom.rgba = [0.62, 0.63, 0.65, 1.0]
+    seen = []
+    for n, item in enumerate(plan.objects[: stage + 1]):
+        p_HO, R_HO = g.p_HO[grasp, n], g.R_HO[grasp, n]
+        mesh = spec.add_mesh(name=f"object {n}", uservert=item.vertices.ravel(), userface=item.faces.ravel())
+        mesh.inertia = mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL
+        geom = spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_MESH, meshname=mesh.name)
+        geom.pos, geom.quat = p_HO, quaternion_from_rotation(R_HO)
+        geom.rgba = [*OBJECT_COLOURS[n % len(OBJECT_COLOURS)], 1]
+        seen.append(p_HO + item.hull_vertices @ R_HO.T)
+    m, d = _posed(spec, hand.model.expand(g.q[grasp]))
+    return render(m, d, _hand_camera(hand, g.q[grasp], np.concatenate(seen), side), CELL, CELL)
+
+
 def _moves(hand: Hand, geom: mujoco.MjsGeom, space: OppositionSpace) -> bool:
     body = hand.model.bodies.index(geom.parent.name)
     return (
@@ -96,8 +133,15 @@ def _add_dots(spec: mujoco.MjSpec, hand: Hand, candidates: Skin, colour: tuple[f
         dot.size, dot.rgba, dot.mass = [DOT, 0, 0], [*colour, 1], 0.0
 
 
-def _hand_camera(hand: Hand, q: np.ndarray) -> Camera:
-    """A look into the palm from somewhat aside, fingers up, framed for the hand both open and at q."""
+def _hand_camera(hand: Hand, q: np.ndarray, more: np.ndarray | None = None, side: float = 0.55) -> Camera:
+    """A look into the palm from somewhat aside, fingers up, framed for the hand both open and at q.
+
+    Args:
+      hand: Hand.
+      q: (K,) float. Joints.
+      more: (N, 3) float, m. Further points to frame, in the hand base frame.
+      side: How far aside, as a multiple of the way away from the palm.
+    """
     poses = hand.poses(hand.model.open_pose)
     points = poses.points(hand.skin.body, hand.skin.p_B)
     tips = np.mean([poses.p_HB[finger.bodies[-1]] for finger in hand.fingers], axis=0)
@@ -109,8 +153,9 @@ def _hand_camera(hand: Hand, q: np.ndarray) -> Camera:
     if np.linalg.norm(up) < 1e-6:
         up = np.cross(normal, [1.0, 0.3, 0.2])
     up /= np.linalg.norm(up)
-    framed = np.concatenate([points, hand.poses(q).points(hand.skin.body, hand.skin.p_B)])
-    return framing(framed, normal + 0.55 * np.cross(up, normal) + 0.25 * up, up)
+    framed = [points, hand.poses(q).points(hand.skin.body, hand.skin.p_B)]
+    framed = np.concatenate(framed if more is None else [*framed, more])
+    return framing(framed, normal + side * np.cross(up, normal) + 0.25 * up, up)
 
 
 def _posed(spec: mujoco.MjSpec, joints: np.ndarray | None) -> tuple[mujoco.MjModel, mujoco.MjData]:

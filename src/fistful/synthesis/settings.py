@@ -1,0 +1,50 @@
+"""Everything that decides what a plan is, besides hand and objects."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fistful.errors import PlanError
+from fistful.synthesis.fast import Fast
+from fistful.synthesis.paper import Paper
+
+Method = Literal["fast", "paper"]
+Parents = Literal["good", "all"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings of the planner."""
+
+    count: int = 256
+    """Grasps a stage."""
+    method: Method = "fast"
+    """fast: antipodal starts and Levenberg-Marquardt. paper: 6000 steps of MALA."""
+    seed: int = 0
+    """Same seed, same plan."""
+    pairs: int = 1
+    """Opposed pairs of contacts that hold each object: 1 as in the paper; 2 uses three or more links."""
+    rounds: int = 4
+    """fast: how often what is not good is planned anew, with another opposition space and another parent."""
+    uniform: bool = False
+    """Choose opposition spaces uniformly, as the paper does, rather than by what the first round achieved."""
+    parents: Parents = "good"
+    """Which grasps of a stage the next one continues; all of them if none is good."""
+    skin_points: int = 3000
+    """Points on the hand that are kept out of objects."""
+    object_points: int = 2048
+    """Points on each object that are kept out of the hand and of other objects."""
+    fast: Fast = field(default_factory=Fast)
+    """Of the fast method."""
+    paper: Paper = field(default_factory=Paper)
+    """Of the paper's method."""
+
+    def check(self) -> None:
+        """Raise PlanError for a value that makes no sense."""
+        if self.count < 1:
+            raise PlanError(f"count = {self.count}: plan at least one grasp a stage")
+        if self.pairs < 1:
+            raise PlanError(f"pairs = {self.pairs}: an object is held by at least one opposed pair")
+        if self.rounds < 1:
+            raise PlanError(f"rounds = {self.rounds}: at least one is needed")
+        if not 0 <= self.seed < 2**31:
+            raise PlanError(f"seed = {self.seed}: take one from 0 to {2**31 - 1}")
