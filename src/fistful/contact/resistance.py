@@ -1,6 +1,7 @@
 """How large a disturbance a grasp resists when no contact presses harder than 1."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -102,7 +103,8 @@ def _solve(A: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros((0, D)), np.zeros((0, D), dtype=bool)
     values = wp.zeros((N, D), dtype=wp.float64, device="cpu")
     converged = wp.zeros((N, D), dtype=bool, device="cpu")
-    state = wp.zeros((N * D, C), dtype=kernels.Contact, device="cpu")
+    record: Any = kernels.Contact
+    state = wp.zeros((N * D, C), dtype=record, device="cpu")
     blocks = wp.array(A, dtype=kernels.mat64, device="cpu")
     directions = wp.array(wanted, dtype=kernels.vec6, device="cpu")
     inputs = [blocks, directions, RELATIVE_ERROR, RESOLUTION]
