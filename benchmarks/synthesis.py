@@ -168,7 +168,9 @@ def core_microseconds(batch: Batch, weights: Weights, repeats: int) -> dict[str,
 def without_pairs(tables: HandTables) -> HandTables:
     """The same hand, free to pass through itself."""
     none = np.zeros((0, 2), dtype=int)
-    return replace(tables, pair_body=none, pair_start=np.zeros(1, dtype=int), geom_pair=none)
+    return replace(
+        tables, pair_body=none, pair_reach=np.zeros(0), pair_start=np.zeros(1, dtype=int), geom_pair=none
+    )
 
 
 def core_study(options: argparse.Namespace) -> dict:

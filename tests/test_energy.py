@@ -250,17 +250,21 @@ def test_the_gradient_is_the_derivative(name, figure):
     figure(f"derivatives left out at a kink, {name}", 100 * np.mean(left), "%")
 
 
+def swollen(ball: np.ndarray) -> np.ndarray:
+    """The same balls, 100 m wide."""
+    return np.column_stack([ball[:, :3], np.full(len(ball), 100.0)])
+
+
 @pytest.mark.parametrize("name", HANDS)
 def test_culling_changes_no_digit(name):
     """Balls so large that no group, shape or body is ever skipped give the same result bit for bit."""
     some, tables, objects = all_kinds(name, 2), hand_tables(name), object_tables(2)
     huge = {
-        field: np.full_like(getattr(tables, field), 100.0)
-        for field in ("ball", "body_radius", "node_radius")
+        field: np.full_like(getattr(tables, field), 100.0) for field in ("ball", "body_radius", "pair_reach")
     }
     dense = Core(
-        replace(tables, **huge),
-        replace(objects, node_radius=np.full_like(objects.node_radius, 100.0)),
+        replace(tables, node_ball=swollen(tables.node_ball), **huge),
+        replace(objects, node_ball=swollen(objects.node_ball)),
     )
     for culled, full in zip(by_kernels(core(name, 2), some, ALL), by_kernels(dense, some, ALL), strict=True):
         np.testing.assert_array_equal(culled, full)

@@ -97,12 +97,12 @@ def test_joined_trees_are_the_trees(clouds_of_owners):
     for i, tree in enumerate(trees):
         nodes = slice(*joined["tree_node"][i : i + 2])
         np.testing.assert_array_equal(joined["points"][slice(*joined["tree_point"][i : i + 2])], tree.points)
-        np.testing.assert_array_equal(joined["node_centre"][nodes], tree.centre)
-        np.testing.assert_array_equal(joined["node_radius"][nodes], tree.radius)
-        np.testing.assert_array_equal(joined["node_skip"][nodes], tree.skip + nodes.start)
-        for column in ("first", "last"):
-            found = joined[f"node_{column}"][nodes] - joined["tree_point"][i]
-            np.testing.assert_array_equal(found, getattr(tree, column))
+        np.testing.assert_array_equal(joined["node_ball"][nodes, :3], tree.centre)
+        np.testing.assert_array_equal(joined["node_ball"][nodes, 3], tree.radius)
+        skip, first, last = joined["node_next"][nodes].T
+        np.testing.assert_array_equal(skip, tree.skip + nodes.start)
+        np.testing.assert_array_equal(first - joined["tree_point"][i], tree.first)
+        np.testing.assert_array_equal(last - joined["tree_point"][i], tree.last)
 
 
 # Hands.
@@ -222,17 +222,18 @@ def test_objects_are_found_in_the_flat_arrays():
     assert tables.size[0] == pytest.approx(3**0.5 * half_cube)
 
 
-def nearest_bound(sdf: SdfGrid, bound: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """The bound (m) of the node that is nearest to each point of the grid's box."""
-    i, j, k = np.rint((points - sdf.origin) / sdf.spacing).astype(int).T
-    return 1e-3 * bound.reshape(sdf.shape)[i, j, k]
+def block_bound(sdf: SdfGrid, tables: ObjectTables, points: np.ndarray) -> np.ndarray:
+    """The bound (m) of the block of cells that holds each point of the grid's box."""
+    cell = np.minimum(((points - sdf.origin) / sdf.spacing).astype(int), np.array(sdf.shape) - 2)
+    i, j, k = (cell // 2).T
+    return 1e-3 * tables.bound.reshape(tables.bound_shape[0])[i, j, k]
 
 
 def assert_bound_holds(sdf: SdfGrid, points: np.ndarray, inside: np.ndarray) -> float:
     """No point of `inside` is nearer to one of `points` than the bound says; the smallest slack, m."""
     thing = replace(item("cube"), sdf=sdf)
-    bound = ObjectTables.of([thing], points=1).bound
-    slack = cKDTree(inside).query(points)[0] - nearest_bound(sdf, bound, points)
+    tables = ObjectTables.of([thing], points=1)
+    slack = cKDTree(inside).query(points)[0] - block_bound(sdf, tables, points)
     assert slack.min() > -1e-7
     return slack.min()
 
@@ -266,7 +267,7 @@ def lattice(sdf: SdfGrid, finer: int) -> np.ndarray:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from((0.0019, 0.01, 0.07)))
 def test_the_bound_holds_between_nodes(seed, spacing):
-    """Where the interpolated field is negative, nothing is nearer than the nearest node's bound."""
+    """Where the interpolated field is negative, nothing is nearer than the block's bound."""
     sdf = balls(seed, spacing)
     points = lattice(sdf, 4)
     # Half way between nodes, the bound of any of them must hold.

@@ -220,7 +220,7 @@ class Plan:
         from fistful.geometry import mesh_distance
         from fistful.hands import load_hand
         from fistful.objects import load_object
-        from fistful.synthesis.compiling import check_device, compile_kernels
+        from fistful.synthesis.compiling import check_device
         from fistful.synthesis.plan import Origin, plan
         from fistful.synthesis.settings import Settings
 
@@ -237,9 +237,6 @@ class Plan:
                 step(f"{name} ({k + 1} of {len(self.objects)})")
                 objects.append(load_object(name, units=self.units, rescale=self.rescale))
         _print_notes(hand, objects)
-        # Only now: who has misspelt a name should not wait for it.
-        with _steps("compiling kernels (once a machine)") as step:
-            compile_kernels(self.method, self.device, step)
         settings = Settings(
             count=self.count, method=self.method, seed=self.seed, pairs=self.pairs, uniform=self.uniform
         )

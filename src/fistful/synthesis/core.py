@@ -132,9 +132,13 @@ def _uploaded(record: Any, tables: HandTables | ObjectTables, device: str) -> An
     data = record()
     for field in fields(tables):
         dtype = _fields(record)[field.name].type.dtype
-        kind = {int: np.int32, wp.int32: np.int32, wp.vec3i: np.int32, wp.int8: np.int8}.get(
-            dtype, np.float32
-        )
+        kind = {
+            int: np.int32,
+            wp.int32: np.int32,
+            wp.vec2i: np.int32,
+            wp.vec3i: np.int32,
+            wp.int8: np.int8,
+        }.get(dtype, np.float32)
         array = np.ascontiguousarray(getattr(tables, field.name), dtype=kind)
         setattr(data, field.name, wp.array(array, dtype=dtype, device=device))
     return data

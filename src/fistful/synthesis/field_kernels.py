@@ -34,6 +34,9 @@ class Grid:
     values: wp.array(dtype=float)
     gradients: wp.array(dtype=wp.vec3)
     bound: wp.array(dtype=wp.int8)
+    bound_start: int
+    bound_row: int
+    bound_slab: int
 
 
 @wp.func
@@ -51,33 +54,57 @@ def grid_of(o: ObjectData, k: int) -> Grid:
     grid.values = o.values
     grid.gradients = o.gradients
     grid.bound = o.bound
+    grid.bound_start = o.bound_start[k]
+    grid.bound_row = o.bound_shape[k][2]
+    grid.bound_slab = o.bound_shape[k][1] * o.bound_shape[k][2]
     return grid
 
 
 @wp.func
-def clearance(grid: Grid, p: wp.vec3) -> float:
-    """A lower bound: no point with a negative distance is nearer to p than this. One memory access."""
-    q = wp.min(wp.max(p, grid.origin), grid.upper)
-    t = (q - grid.origin) * grid.per_h
-    nearest = grid.start + int(t[0] + 0.5) * grid.slab + int(t[1] + 0.5) * grid.row + int(t[2] + 0.5)
-    value = 0.001 * float(grid.bound[nearest])
-    if p[0] != q[0] or p[1] != q[1] or p[2] != q[2]:
-        value = wp.max(value, wp.length(p - q))
-    return value
+def block(grid: Grid, i: int, j: int, k: int) -> float:
+    """The lower bound, m, of the block of cells that holds cell (i, j, k)."""
+    at = grid.bound_start + (i // 2) * grid.bound_slab + (j // 2) * grid.bound_row + k // 2
+    return 0.001 * float(grid.bound[at])
 
 
 @wp.func
-def value(grid: Grid, p: wp.vec3) -> float:
-    """The distance alone, of a point in the box; positive outside of it."""
+def clearance(grid: Grid, p: wp.vec3) -> float:
+    """A lower bound: no point with a negative distance is nearer to p than this. One byte is read."""
+    t = (p - grid.origin) * grid.per_h
+    i = int(t[0])
+    j = int(t[1])
+    k = int(t[2])
+    if (
+        t[0] >= 0.0
+        and t[1] >= 0.0
+        and t[2] >= 0.0
+        and i <= grid.last[0]
+        and j <= grid.last[1]
+        and k <= grid.last[2]
+    ):
+        return block(grid, i, j, k)
+    # Nothing outside of the box is inside of the object, and the nearest point q of the box is in a block.
     q = wp.min(wp.max(p, grid.origin), grid.upper)
     t = (q - grid.origin) * grid.per_h
     i = wp.min(int(t[0]), grid.last[0])
     j = wp.min(int(t[1]), grid.last[1])
-    l = wp.min(int(t[2]), grid.last[2])
+    k = wp.min(int(t[2]), grid.last[2])
+    return wp.max(block(grid, i, j, k), wp.length(p - q))
+
+
+@wp.func
+def value(grid: Grid, p: wp.vec3) -> float:
+    """The distance alone, of a point in the box; 1 outside of it."""
+    t = (p - grid.origin) * grid.per_h
+    i = int(t[0])
+    j = int(t[1])
+    k = int(t[2])
     u = t[0] - float(i)
     v = t[1] - float(j)
-    w = t[2] - float(l)
-    a = grid.start + i * grid.slab + j * grid.row + l
+    w = t[2] - float(k)
+    if u < 0.0 or v < 0.0 or w < 0.0 or i > grid.last[0] or j > grid.last[1] or k > grid.last[2]:
+        return 1.0
+    a = grid.start + i * grid.slab + j * grid.row + k
     b = a + grid.row
     c = a + grid.slab
     d = c + grid.row

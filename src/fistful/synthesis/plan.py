@@ -10,7 +10,7 @@ import numpy as np
 from fistful.errors import PlanError
 from fistful.hands.hand import Hand
 from fistful.objects.object import Object
-from fistful.synthesis.compiling import check_device
+from fistful.synthesis.compiling import check_device, compile_kernels
 from fistful.synthesis.measure import Tolerance
 from fistful.synthesis.sequence import Planner
 from fistful.synthesis.settings import Method, Settings
@@ -169,7 +169,11 @@ def plan(
     folder = None if out is None else _open(out, result, force)
     if folder is not None and folder.found is not None:
         result = folder.resumed(result)
-    elif order == "auto":
+    # Here, on one thread: whoever meets a kernel that is not compiled yet would compile it on several.
+    used: tuple[Method, ...] = ("fast", settings.method) if order == "auto" else (settings.method,)
+    for each in used:
+        compile_kernels(each, device, lambda name: say(f"compiling kernels (once a machine): {name}"))
+    if order == "auto" and not result.stages:
         result = _ordered(planner, result, say)
 
     stopped = None
@@ -226,7 +230,7 @@ def _ordered(planner: Planner, plan: Plan, say: Callable[[str], None]) -> Plan:
     """The plan with its objects in the order that a search advises."""
     from fistful.synthesis.order import search_order
 
-    found = search_order(planner, plan.objects, progress=lambda line: say(f"order: {line}"))
+    found = search_order(planner, plan.objects, progress=say)
     return replace(
         plan,
         objects=tuple(plan.objects[i] for i in found.order),

@@ -6,6 +6,7 @@ tables.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -86,11 +87,13 @@ class BallTree:
         points = np.cumsum([0, *(len(t.points) for t in trees)])
         return {
             "points": np.concatenate([t.points for t in trees]),
-            "node_centre": np.concatenate([t.centre for t in trees]),
-            "node_radius": np.concatenate([t.radius for t in trees]),
-            "node_skip": np.concatenate([t.skip + n for t, n in zip(trees, nodes, strict=False)]),
-            "node_first": np.concatenate([t.first + p for t, p in zip(trees, points, strict=False)]),
-            "node_last": np.concatenate([t.last + p for t, p in zip(trees, points, strict=False)]),
+            "node_ball": np.concatenate([np.column_stack([t.centre, t.radius]) for t in trees]),
+            "node_next": np.concatenate(
+                [
+                    np.column_stack([t.skip + n, t.first + p, t.last + p])
+                    for t, n, p in zip(trees, nodes, points, strict=False)
+                ]
+            ),
             "tree_node": nodes,
             "tree_point": points,
         }
@@ -106,13 +109,16 @@ class HandTables:
       axis_B, anchor_B, slides, zero: (J, 3), (J, 3), (J,), (J,). As in `hands.kinematics.Tree`.
       driver, factor, offset: (J,). joint_j = factor_j q[driver_j] + offset_j; driver -1 is a constant.
       lower, upper: (K,). Limits.
-      points, node_...: Skin points, in one BallTree a shape; shapes are sorted by body.
+      points: (P, 3) float, m. Skin points, in one BallTree a shape; shapes are sorted by body.
+      node_ball: (M, 4) float, m. Centre and radius of each node of the trees.
+      node_next: (M, 3) int. Its skip, first, last.
       tree_node, tree_point: (G + 1,) int. Nodes and points of each shape's tree.
       geom_start: (B + 1,) int. Shapes of each body.
       cylinder, core, radius, p_BG, R_BG, ball: (G, ...). Shapes as `geometry.primitives.Shapes`, and the
         radius of the ball around each.
       body_centre, body_radius: (B, 3), (B,). Ball around the skin points and shapes of a body.
       pair_body: (Q, 2) int. Pairs of bodies whose shapes must not overlap.
+      pair_reach: (Q,) float, m2. Squared distance of their centres from which on they can not.
       pair_start: (Q + 1,) int. Pair q tests geom_pair[pair_start[q] .. pair_start[q + 1]].
       geom_pair: (R, 2) int.
       probe_body, probe_p_B: (64,), (64, 3). A few of the skin points, well spread.
@@ -135,11 +141,8 @@ class HandTables:
     lower: np.ndarray
     upper: np.ndarray
     points: np.ndarray
-    node_centre: np.ndarray
-    node_radius: np.ndarray
-    node_skip: np.ndarray
-    node_first: np.ndarray
-    node_last: np.ndarray
+    node_ball: np.ndarray
+    node_next: np.ndarray
     tree_node: np.ndarray
     tree_point: np.ndarray
     geom_start: np.ndarray
@@ -152,6 +155,7 @@ class HandTables:
     body_centre: np.ndarray
     body_radius: np.ndarray
     pair_body: np.ndarray
+    pair_reach: np.ndarray
     pair_start: np.ndarray
     geom_pair: np.ndarray
     probe_body: np.ndarray
@@ -214,6 +218,7 @@ class HandTables:
             body_centre=centre,
             body_radius=reach,
             pair_body=pair_body.reshape(-1, 2),
+            pair_reach=reach[pair_body.reshape(-1, 2)].sum(axis=1) ** 2,
             pair_start=np.cumsum([0, *counts]),
             geom_pair=pairs,
             probe_body=hand.skin.body[kept[:PROBES]],
@@ -235,11 +240,14 @@ class ObjectTables:
       shape: (O, 3) int. Its nodes; node (i, j, k) is node_start + (i ny + j) nz + k.
       node_start: (O,) int.
       values, gradients: (V,), (V, 3) float32. Signed distance, m, and unit gradient at the nodes.
-      bound: (V,) int8, mm. No point with a negative distance is nearer than this to any point that is nearer
-        to the node than to others. One byte a node keeps the whole grid in the processor's cache.
+      bound: (U,) int8, mm. For every block of 2 x 2 x 2 cells: no point with a negative distance is nearer
+        than this to any point of the block. A byte a block keeps the whole table in the processor's cache.
+      bound_start, bound_shape: (O,), (O, 3) int. First block and number of blocks of each object.
       centre, size: (O, 3), (O,) float, m. Centre of mass; half the diagonal of the bounding box, which
         scales torques.
-      points, node_...: Surface points, in one BallTree an object.
+      points: (P, 3) float, m. Surface points, in one BallTree an object.
+      node_ball: (M, 4) float, m. Centre and radius of each node of the trees.
+      node_next: (M, 3) int. Its skip, first, last.
       tree_node, tree_point: (O + 1,) int. Nodes and points of each object's tree.
       probe: (O, 24, 3) float, m. A few of the surface points, well spread.
     """
@@ -251,14 +259,13 @@ class ObjectTables:
     values: np.ndarray
     gradients: np.ndarray
     bound: np.ndarray
+    bound_start: np.ndarray
+    bound_shape: np.ndarray
     centre: np.ndarray
     size: np.ndarray
     points: np.ndarray
-    node_centre: np.ndarray
-    node_radius: np.ndarray
-    node_skip: np.ndarray
-    node_first: np.ndarray
-    node_last: np.ndarray
+    node_ball: np.ndarray
+    node_next: np.ndarray
     tree_node: np.ndarray
     tree_point: np.ndarray
     probe: np.ndarray
@@ -267,6 +274,7 @@ class ObjectTables:
     def of(cls, objects: Sequence[Object], points: int = OBJECT_POINTS) -> "ObjectTables":
         """The tables of a sequence; the surface points are the first `points` of each object's."""
         nodes = [o.sdf.values.size for o in objects]
+        bounds = [_bound(o.sdf) for o in objects]
         return cls(
             origin=np.array([o.sdf.origin for o in objects]),
             spacing=np.array([o.sdf.spacing for o in objects]),
@@ -274,21 +282,40 @@ class ObjectTables:
             node_start=np.cumsum([0, *nodes])[:-1],
             values=np.concatenate([o.sdf.values.ravel() for o in objects]),
             gradients=np.concatenate([o.sdf.gradients.reshape(-1, 3) for o in objects]),
-            bound=np.concatenate([_bound(o.sdf) for o in objects]),
+            bound=np.concatenate([b.ravel() for b in bounds]),
+            bound_start=np.cumsum([0, *(b.size for b in bounds)])[:-1],
+            bound_shape=np.array([b.shape for b in bounds]),
             centre=np.array([o.mass_properties.com_O for o in objects]),
             size=np.array([np.linalg.norm(np.ptp(o.vertices, axis=0)) / 2 for o in objects]),
             probe=np.array([o.surface_points[:OBJECT_PROBES] for o in objects]),
-            **BallTree.join([BallTree.of(o.surface_points[:points]) for o in objects]),
+            **BallTree.join([_object_tree(o, points) for o in objects]),
         )
 
 
-def _bound(sdf: SdfGrid) -> np.ndarray:
-    """See ObjectTables.bound.
+_trees: WeakKeyDictionary[Object, dict[int, BallTree]] = WeakKeyDictionary()
 
-    Interpolating between nodes and taking the nearest node each differ from the exact field by at most half
-    the diagonal of a cell, so together by at most sqrt(3) spacings.
+
+def _object_tree(item: Object, points: int) -> BallTree:
+    """The tree of an object's first surface points; an object is met again in every stage that holds it."""
+    known = _trees.setdefault(item, {})
+    if points not in known:
+        known[points] = BallTree.of(item.surface_points[:points])
+    return known[points]
+
+
+def _bound(sdf: SdfGrid) -> np.ndarray:
+    """See ObjectTables.bound; (ceil((nx - 1) / 2), ...) int8.
+
+    The 27 nodes of a block include all that its points are interpolated from. From such a node, any other
+    node y has a distance of at least value - |y - node|, and interpolation at a point adds at most half the
+    diagonal of a cell to |y - node|, as does the way from a point of the block to its nearest node: together
+    sqrt(3) spacings.
     """
-    below = 1e3 * (sdf.values.ravel().astype(float) - np.sqrt(3) * sdf.spacing)
+    low = np.pad(sdf.values, [(0, 1 - n % 2) for n in sdf.shape], mode="edge")
+    for axis in range(3):
+        low = np.moveaxis(low, axis, 0)
+        low = np.moveaxis(np.minimum(np.minimum(low[:-2:2], low[1:-1:2]), low[2::2]), 0, axis)
+    below = 1e3 * (low.astype(float) - np.sqrt(3) * sdf.spacing)
     return np.clip(np.floor(below), -128, 127).astype(np.int8)
 
 

@@ -3,7 +3,7 @@
 """What touches what: overlaps of hand, target object, held objects and the hand itself, as wrenches on
 bodies.
 
-A slot is a body, a held object or the hand against itself; the `lanes` threads of a grasp share them.
+A slot is a body, a held object or the hand against itself.
 `order` 1 sums depths, as the paper's terms do: a point of depth d pushes with force 1. `order` 2 sums
 half squares, pushes with d, and also sums the curvature s s^T of each point, where s is the wrench of its
 unit force: the Gauss-Newton matrix of a body. Bounding balls of body, shape and group of points are
@@ -11,7 +11,7 @@ tested first, conservatively, so skipping changes no digit.
 """
 
 from fistful.geometry.quiet_warp import wp
-from fistful.synthesis.field_kernels import Grid, clearance, distance, grid_of, value
+from fistful.synthesis.field_kernels import Grid, clearance, distance, grid_of
 from fistful.synthesis.hand_kernels import position, rotation, shape_distance, shape_of
 from fistful.synthesis.structs import BatchData, HandData, ObjectData, WeightData
 
@@ -90,17 +90,21 @@ def skin_in_object(
     for g in range(hand.geom_start[b], hand.geom_start[b + 1]):
         if clearance(grid, p_KB + R_KB * hand.p_BG[g]) <= hand.ball[g]:
             node = hand.tree_node[g]
-            while node < hand.tree_node[g + 1]:
-                if clearance(grid, p_KB + R_KB * hand.node_centre[node]) <= hand.node_radius[node]:
-                    for i in range(hand.node_first[node], hand.node_last[node]):
+            end = hand.tree_node[g + 1]
+            while node < end:
+                ball = hand.node_ball[node]
+                after = hand.node_next[node]
+                if clearance(grid, p_KB + R_KB * wp.vec3(ball[0], ball[1], ball[2])) <= ball[3]:
+                    for i in range(after[1], after[2]):
                         p = p_KB + R_KB * hand.points[i]
-                        if value(grid, p) < 0.0:
+                        if clearance(grid, p) <= 0.0:
                             d = distance(grid, p)
-                            outward = R_OK * wp.vec3(d[0], d[1], d[2])
-                            push = pushed(push, to, -d[3], outward, R_OK * (p - base_K))
+                            if d[3] < 0.0:
+                                outward = R_OK * wp.vec3(d[0], d[1], d[2])
+                                push = pushed(push, to, -d[3], outward, R_OK * (p - base_K))
                     node += 1
                 else:
-                    node = hand.node_skip[node]
+                    node = after[0]
     return push
 
 
@@ -126,12 +130,12 @@ def object_in_shapes(
             R_GK = wp.transpose(R_KG)
             shape = shape_of(hand, g)
             node = objects.tree_node[k]
-            while node < objects.tree_node[k + 1]:
-                if (
-                    shape_distance(shape, R_GK * (objects.node_centre[node] - p_KG))[3]
-                    <= objects.node_radius[node]
-                ):
-                    for i in range(objects.node_first[node], objects.node_last[node]):
+            end = objects.tree_node[k + 1]
+            while node < end:
+                ball = objects.node_ball[node]
+                after = objects.node_next[node]
+                if shape_distance(shape, R_GK * (wp.vec3(ball[0], ball[1], ball[2]) - p_KG))[3] <= ball[3]:
+                    for i in range(after[1], after[2]):
                         p = objects.points[i]
                         d = shape_distance(shape, R_GK * (p - p_KG))
                         if d[3] < 0.0:
@@ -140,7 +144,7 @@ def object_in_shapes(
                             push = pushed(push, to, -d[3], outward, R_OK * (p - base_K))
                     node += 1
                 else:
-                    node = objects.node_skip[node]
+                    node = after[0]
     return push
 
 
@@ -154,16 +158,20 @@ def held_in_target(objects: ObjectData, batch: BatchData, n: int, h: int, target
     R_OK = R_OH * batch.R_HO[n, h]
     p_OK = p_OH + R_OH * batch.p_HO[n, h]
     node = objects.tree_node[h]
-    while node < objects.tree_node[h + 1]:
-        if clearance(grid, p_OK + R_OK * objects.node_centre[node]) <= objects.node_radius[node]:
-            for i in range(objects.node_first[node], objects.node_last[node]):
+    end = objects.tree_node[h + 1]
+    while node < end:
+        ball = objects.node_ball[node]
+        after = objects.node_next[node]
+        if clearance(grid, p_OK + R_OK * wp.vec3(ball[0], ball[1], ball[2])) <= ball[3]:
+            for i in range(after[1], after[2]):
                 p = p_OK + R_OK * objects.points[i]
-                if value(grid, p) < 0.0:
+                if clearance(grid, p) <= 0.0:
                     d = distance(grid, p)
-                    push = pushed(push, to, -d[3], wp.vec3(d[0], d[1], d[2]), p - p_OH)
+                    if d[3] < 0.0:
+                        push = pushed(push, to, -d[3], wp.vec3(d[0], d[1], d[2]), p - p_OH)
             node += 1
         else:
-            node = objects.node_skip[node]
+            node = after[0]
     return push
 
 
@@ -184,17 +192,20 @@ def skin_in_shape(
     R_hO = wp.transpose(R_Oh)
     shape = shape_of(hand, h)
     node = hand.tree_node[g]
-    while node < hand.tree_node[g + 1]:
-        spot = p_Oa + R_Oa * hand.node_centre[node]
-        if shape_distance(shape, R_hO * (spot - p_Oh))[3] <= hand.node_radius[node]:
-            for i in range(hand.node_first[node], hand.node_last[node]):
+    end = hand.tree_node[g + 1]
+    while node < end:
+        ball = hand.node_ball[node]
+        after = hand.node_next[node]
+        spot = p_Oa + R_Oa * wp.vec3(ball[0], ball[1], ball[2])
+        if shape_distance(shape, R_hO * (spot - p_Oh))[3] <= ball[3]:
+            for i in range(after[1], after[2]):
                 p = p_Oa + R_Oa * hand.points[i]
                 d = shape_distance(shape, R_hO * (p - p_Oh))
                 if d[3] < 0.0:
                     push = pushed(push, to, -d[3], R_Oh * wp.vec3(d[0], d[1], d[2]), p - base_O)
             node += 1
         else:
-            node = hand.node_skip[node]
+            node = after[0]
     return push
 
 
@@ -209,19 +220,20 @@ def meet_itself(hand: HandData, batch: BatchData, w: WeightData, n: int, order: 
     deepest = float(0.0)
     base_O = position(batch.x, n)
     for q in range(hand.pair_body.shape[0]):
-        a = hand.pair_body[q, 0]
-        b = hand.pair_body[q, 1]
-        reach = hand.body_radius[a] + hand.body_radius[b]
+        pair = hand.pair_body[q]
+        a = pair[0]
+        b = pair[1]
         # When refining, what does not move under J_n does not matter.
         still = order == 2 and batch.moves[n, a] == 0 and batch.moves[n, b] == 0
-        if wp.length_sq(batch.centre[n, a] - batch.centre[n, b]) <= reach * reach and not still:
+        if wp.length_sq(batch.centre[n, a] - batch.centre[n, b]) <= hand.pair_reach[q] and not still:
             p_a = batch.p_OB[n, a]
             R_a = batch.R_OB[n, a]
             p_b = batch.p_OB[n, b]
             R_b = batch.R_OB[n, b]
             for r in range(hand.pair_start[q], hand.pair_start[q + 1]):
-                g = hand.geom_pair[r, 0]
-                h = hand.geom_pair[r, 1]
+                shapes = hand.geom_pair[r]
+                g = shapes[0]
+                h = shapes[1]
                 p_g = p_a + R_a * hand.p_BG[g]
                 p_h = p_b + R_b * hand.p_BG[h]
                 apart = p_g - p_h
@@ -306,36 +318,52 @@ def meet_held(
     batch.deepest[n, b] = wp.max(batch.deepest[n, b], deepest)
 
 
+@wp.func
+def touch(
+    hand: HandData,
+    objects: ObjectData,
+    grid: Grid,
+    batch: BatchData,
+    w: WeightData,
+    n: int,
+    slot: int,
+    target: int,
+    order: int,
+):
+    """Overlaps of one slot of grasp n: a body, a held object, or the hand with itself."""
+    bodies = hand.parent.shape[0]
+    if slot < bodies:
+        batch.outer[n, slot] = wp.spatial_vector()
+        batch.held[n, slot] = wp.spatial_vector()
+        batch.part[n, slot] = wp.vec4()
+        batch.deepest[n, slot] = 0.0
+        if order == 2:
+            batch.outer_A[n, slot] = wp.spatial_matrix()
+            batch.held_A[n, slot] = wp.spatial_matrix()
+        if clearance(grid, batch.centre[n, slot]) <= hand.body_radius[slot]:
+            meet_target(hand, objects, grid, batch, w, n, slot, target, order)
+        if target > 0 and w.hho > 0.0 and batch.moves[n, slot] == 1:
+            for h in range(target):
+                meet_held(hand, objects, batch, w, n, slot, h, order)
+    elif slot < bodies + target:
+        if order == 2:
+            batch.outer_A[n, slot] = wp.spatial_matrix()
+        to = curvature(batch.outer_A, w.oop, order, n, slot)
+        push = held_in_target(objects, batch, n, slot - bodies, target, to)
+        batch.outer[n, slot] = w.oop * push.wrench
+        batch.part[n, slot] = wp.vec4(0.0, 0.0, 0.0, push.energy)
+        batch.deepest[n, slot] = push.deepest
+    else:
+        meet_itself(hand, batch, w, n, order, slot)
+
+
 @wp.kernel
 def touch_kernel(
     hand: HandData, objects: ObjectData, batch: BatchData, w: WeightData, target: int, order: int, lanes: int
 ):
+    """The slots of a grasp are shared by some threads: one on a CPU, as many as there are slots on a GPU."""
     n, lane = wp.tid()
-    if batch.active[n] == 0:
-        return
-    bodies = hand.parent.shape[0]
-    grid = grid_of(objects, target)
-    for slot in range(lane, bodies + target + 1, lanes):
-        if slot < bodies:
-            batch.outer[n, slot] = wp.spatial_vector()
-            batch.held[n, slot] = wp.spatial_vector()
-            batch.part[n, slot] = wp.vec4()
-            batch.deepest[n, slot] = 0.0
-            if order == 2:
-                batch.outer_A[n, slot] = wp.spatial_matrix()
-                batch.held_A[n, slot] = wp.spatial_matrix()
-            if clearance(grid, batch.centre[n, slot]) <= hand.body_radius[slot]:
-                meet_target(hand, objects, grid, batch, w, n, slot, target, order)
-            if target > 0 and w.hho > 0.0 and batch.moves[n, slot] == 1:
-                for h in range(target):
-                    meet_held(hand, objects, batch, w, n, slot, h, order)
-        elif slot < bodies + target:
-            if order == 2:
-                batch.outer_A[n, slot] = wp.spatial_matrix()
-            to = curvature(batch.outer_A, w.oop, order, n, slot)
-            push = held_in_target(objects, batch, n, slot - bodies, target, to)
-            batch.outer[n, slot] = w.oop * push.wrench
-            batch.part[n, slot] = wp.vec4(0.0, 0.0, 0.0, push.energy)
-            batch.deepest[n, slot] = push.deepest
-        else:
-            meet_itself(hand, batch, w, n, order, slot)
+    if batch.active[n] == 1:
+        grid = grid_of(objects, target)
+        for slot in range(lane, hand.parent.shape[0] + target + 1, lanes):
+            touch(hand, objects, grid, batch, w, n, slot, target, order)
