@@ -4,6 +4,7 @@ python benchmarks/synthesis.py core [--hands NAME ...] [--json OUT]
 python benchmarks/synthesis.py paper [--objects FOLDER|NAME ...] [--json OUT]
 python benchmarks/synthesis.py fast --objects FOLDER|NAME ... [--json OUT]
 python benchmarks/synthesis.py sequences --objects FOLDER|NAME ... [--sequences 10] [--json OUT]
+python benchmarks/synthesis.py order --objects FOLDER|NAME ... [--length 3] [--json OUT]
 python benchmarks/synthesis.py scaling [--json OUT]
 
 core: CPU time of one evaluation of energy and gradient, per grasp: the compiled core against torch autograd
@@ -17,6 +18,7 @@ fast: one stage of the default method on each object: share of good grasps (meas
 and good grasps per CPU second, everything included: starts, refinement, exact measures, joint targets.
 sequences: random sequences of four objects; every stage continues the good grasps of the one before, so its
 `good` is conditional; `chained` is the product so far.
+order: the same sequences in the order given and in the order that `--order auto` finds; what the search costs.
 scaling: cost against count and against held objects, and the memory that a process grows by.
 
 Objects are scaled as in the paper (longest side into 6-10 cm) unless --true-scale is given.
@@ -39,6 +41,7 @@ from fistful.objects import Object, load_object
 from fistful.synthesis.compiling import compile_kernels
 from fistful.synthesis.contact_set import contact_sets
 from fistful.synthesis.core import Batch, Core
+from fistful.synthesis.plan import plan as plan_sequence
 from fistful.synthesis.sequence import NoSpaceLeftError, Planner
 from fistful.synthesis.settings import Settings
 from fistful.synthesis.stage import Stage
@@ -345,6 +348,37 @@ def sequences_study(options: argparse.Namespace) -> dict:
     return {"by_stage": by_stage, "rows": rows}
 
 
+def order_study(options: argparse.Namespace) -> dict:
+    """The order given against the order found."""
+    items, rows = prepared(options), []
+    planner(options)
+    rng = np.random.default_rng(options.seed)
+    print(f"{'chained good %: given':>21} {'auto':>5} {'search CPU s':>12}  order found")
+    for _ in range(options.sequences):
+        chosen = [items[i] for i in rng.choice(len(items), options.length, replace=False)]
+        plans, spent = {}, {}
+        for order in ("given", "auto"):
+            start = time.process_time()
+            plans[order] = plan_sequence(
+                load_hand(options.hand), chosen, count=options.count, order=order, threads=options.threads
+            )
+            spent[order] = time.process_time() - start - sum(stage.cpu_s for stage in plans[order].stages)
+        chained = {}
+        for order, made in plans.items():
+            shares = [stage.good.mean() for stage in made.stages]
+            chained[order] = float(np.prod(shares)) if len(shares) == options.length else 0.0
+        names = [item.name for item in plans["auto"].objects]
+        rows.append(chained | {"order": names, "search_cpu_s": spent["auto"] - spent["given"]})
+        print(
+            f"{100 * chained['given']:21.0f} {100 * chained['auto']:5.0f} {rows[-1]['search_cpu_s']:12.1f}  "
+            + ", ".join(names),
+            flush=True,
+        )
+    means = {key: float(np.mean([row[key] for row in rows])) for key in ("given", "auto", "search_cpu_s")}
+    print("mean: given {given:.1%}, auto {auto:.1%}, search {search_cpu_s:.1f} s CPU".format(**means))
+    return {"mean": means, "rows": rows}
+
+
 def evaluation_us(plan: Planner, things: list[Object], stage: Stage) -> float:
     """CPU of one evaluation of all terms and the gradient at the grasps of a stage, us per grasp."""
     grasps = stage.grasps
@@ -409,6 +443,7 @@ def main() -> None:
         ("paper", paper_study, ["ball", "box", "can"]),
         ("fast", fast_study, None),
         ("sequences", sequences_study, None),
+        ("order", order_study, None),
         ("scaling", scaling_study, []),
     ):
         sub = study(name, run)

@@ -18,7 +18,7 @@ from fistful.synthesis.order import (
     Itinerary,
     _State,
     search_order,
-    usable_sets,
+    usable_by_stage,
 )
 from fistful.synthesis.sequence import Planner
 from fistful.synthesis.settings import Settings
@@ -55,7 +55,7 @@ def chained(planner: Planner, objects: list[Object], preference: tuple | None = 
 def test_the_order_is_a_permutation_and_the_weights_fit(planner: Planner, found: Itinerary):
     assert sorted(found.order) == [0, 1, 2]
     assert len(found.preference) == 3
-    for weights, usable in zip(found.preference, usable_sets(planner.sets, 3), strict=True):
+    for weights, usable in zip(found.preference, usable_by_stage(planner.sets, 3), strict=True):
         assert weights.shape == (len(planner.sets),)
         assert weights.max() == 1 and np.all(weights[usable] >= FLOOR) and np.all(weights[~usable] == 0)
     assert 0 <= found.given < found.success <= 1
@@ -167,7 +167,7 @@ def test_usable_sets_against_all_sequences(planner: Planner, count: int):
 
     every = sequences(np.zeros(len(sets[0].joint_mask), dtype=bool), count)
     longest = np.array([s for s in every if len(s) == max(map(len, every))])
-    found = usable_sets(sets, count)
+    found = usable_by_stage(sets, count)
     assert len(found) == longest.shape[1] == min(count, 4)
     for n, usable in enumerate(found):
         np.testing.assert_array_equal(np.flatnonzero(usable), np.unique(longest[:, n]))

@@ -7,6 +7,7 @@ so that three or more links hold the object.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -64,3 +65,28 @@ def remaining_masks(sets: Sequence[ContactSet], free: np.ndarray) -> np.ndarray:
       (..., T, K) bool. A set whose row is all False is spent (line 14).
     """
     return np.array([s.joint_mask for s in sets]) & free[..., None, :]
+
+
+def usable_sets(sets: Sequence[ContactSet], free: np.ndarray, to_come: int) -> np.ndarray:
+    """Which sets a hand can use now, (T,) bool: they have free joints, and leave enough for later objects.
+
+    A set that leaves fewer further stages than another could is not used, unless enough are left anyway.
+
+    Args:
+      sets: T contact sets.
+      free: (K,) bool. Joints that hold nothing yet.
+      to_come: Objects still to be grasped after this one.
+    """
+    masks = tuple(_bits(s.joint_mask) for s in sets)
+    left = np.array([_stages(masks, _bits(free) & ~m) if m & _bits(free) else -1 for m in masks])
+    return (left >= 0) & (left >= min(to_come, left.max()))
+
+
+@lru_cache(maxsize=4096)
+def _stages(masks: tuple[int, ...], free: int) -> int:
+    """How many objects can be grasped one after the other with the free joints, given as bits."""
+    return max((1 + _stages(masks, free & ~m) for m in masks if m & free), default=0)
+
+
+def _bits(mask: np.ndarray) -> int:
+    return int("".join("01"[int(j)] for j in mask), 2)

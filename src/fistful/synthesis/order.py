@@ -13,14 +13,14 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from math import prod
 
 import numpy as np
 
 from fistful.errors import PlanError
 from fistful.objects.object import Object
-from fistful.synthesis.contact_set import ContactSet
+from fistful.synthesis.contact_set import ContactSet, usable_sets
 from fistful.synthesis.sequence import Planner
 from fistful.synthesis.stage import Stage
 
@@ -152,7 +152,7 @@ class _Search:
         self.planner, self.objects, self.beam, self.progress = planner, objects, beam, progress
         self.prober = replace(planner, settings=settings)
         self.rounds = s.rounds if s.method == "fast" else 1
-        self.usable = usable_sets(planner.sets, len(objects))
+        self.usable = usable_by_stage(planner.sets, len(objects))
         self.given = tuple(range(len(objects)))
         self.last: dict[tuple[str, ...], float] = {}
         """Predicted success of the last of some objects, by their keys, while those before it are held."""
@@ -256,27 +256,18 @@ def _rate(good: np.ndarray) -> float:
     return float(good.sum() + 0.5) / (len(good) + 1.0)
 
 
-def usable_sets(sets: Sequence[ContactSet], count: int) -> list[np.ndarray]:
-    """Which sets (T,) bool can be used at each of `count` stages; of fewer, if the hand is full before.
-
-    A set is usable if it has a free joint and leaves as many stages as can be had, up to those needed.
-    """
-    masks = [int("".join("01"[int(j)] for j in s.joint_mask), 2) for s in sets]
-
-    @cache
-    def depth(free: int) -> int:
-        return max((1 + depth(free & ~m) for m in masks if m & free), default=0)
-
-    level, result = {(1 << len(sets[0].joint_mask)) - 1}, []
-    while len(result) < count:
-        steps = [
-            (t, free & ~m)
-            for free in level
-            for t, m in enumerate(masks)
-            if m & free and depth(free & ~m) >= min(count - len(result) - 1, depth(free) - 1)
-        ]
-        if not steps:
+def usable_by_stage(sets: Sequence[ContactSet], count: int) -> list[np.ndarray]:
+    """Which sets (T,) bool can be used at each of `count` stages; of fewer, if the hand is full before."""
+    level, result = [np.ones(len(sets[0].joint_mask), dtype=bool)], []
+    for n in range(count):
+        usable = np.array([usable_sets(sets, free, count - n - 1) for free in level])
+        if not usable.any():
             break
-        result.append(np.isin(np.arange(len(sets)), [t for t, _ in steps]))
-        level = {free for _, free in steps}
+        result.append(usable.any(axis=0))
+        after = [
+            free & ~sets[int(t)].joint_mask
+            for free, row in zip(level, usable, strict=True)
+            for t in np.flatnonzero(row)
+        ]
+        level = list(np.unique(after, axis=0))
     return result

@@ -4,14 +4,13 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
 
 import numpy as np
 
 from fistful.errors import PlanError
 from fistful.hands.hand import Hand
 from fistful.objects.object import Object
-from fistful.synthesis.contact_set import ContactSet, contact_sets
+from fistful.synthesis.contact_set import ContactSet, contact_sets, usable_sets
 from fistful.synthesis.measure import Measures
 from fistful.synthesis.rounds import Rounds
 from fistful.synthesis.settings import Settings
@@ -165,20 +164,6 @@ class Parents:
 
     def usable(self, sets: Sequence[ContactSet], to_come: int) -> np.ndarray:
         """(P, T) bool. Sets with free joints that leave as many stages as can be had, up to `to_come`."""
-        masks = tuple(tuple(bool(j) for j in s.joint_mask) for s in sets)
-        spaces = tuple(s.spaces for s in sets)
-        result = np.zeros((len(self.free), len(sets)), dtype=bool)
         kinds, which = np.unique(self.free, axis=0, return_inverse=True)
-        for k, free in enumerate(kinds):
-            after = np.array([_stages_after(masks, tuple(free.tolist()), t) for t in range(len(spaces))])
-            result[which.ravel() == k] = (after >= 0) & (after >= min(to_come, after.max()))
-        return result
-
-
-@lru_cache(maxsize=4096)
-def _stages_after(masks: tuple[tuple[bool, ...], ...], free: tuple[bool, ...], used: int) -> int:
-    """How many more objects can be grasped after set `used`; -1 if it has no free joint itself."""
-    if not any(m and f for m, f in zip(masks[used], free, strict=True)):
-        return -1
-    left = tuple(f and not m for m, f in zip(masks[used], free, strict=True))
-    return 1 + max(_stages_after(masks, left, t) for t in range(len(masks)))
+        by_kind = np.array([usable_sets(sets, free, to_come) for free in kinds])
+        return by_kind[which.ravel()]
