@@ -18,7 +18,7 @@ fast: one stage of the default method on each object: share of good grasps (meas
 and good grasps per CPU second, everything included: starts, refinement, exact measures, joint targets.
 sequences: random sequences of four objects; every stage continues the good grasps of the one before, so its
 `good` is conditional; `chained` is the product so far.
-order: the same sequences in the order given and in the order that `--order auto` finds; what the search costs.
+order: the same sequences as given and in the order that `--order auto` finds; what the search costs.
 scaling: cost against count and against held objects, and the memory that a process grows by.
 
 Objects are scaled as in the paper (longest side into 6-10 cm) unless --true-scale is given.

@@ -10,6 +10,7 @@ import numpy as np
 from fistful.errors import PlanError
 from fistful.hands.hand import Hand
 from fistful.objects.object import Object
+from fistful.synthesis.compiling import compile_kernels
 from fistful.synthesis.contact_set import ContactSet, contact_sets, usable_sets
 from fistful.synthesis.measure import Measures
 from fistful.synthesis.rounds import Rounds
@@ -54,6 +55,8 @@ class Planner:
         settings.check()
         if threads is not None and threads < 1:
             raise PlanError(f"threads = {threads}: at least one has to do the work")
+        # Before any thread: Warp compiles and loads a module when it is first launched.
+        compile_kernels(settings.method, device)
         sets = contact_sets(hand, settings.pairs)
         if not sets:
             raise NoSpaceLeftError(
@@ -63,7 +66,7 @@ class Planner:
         return cls(
             hand=hand,
             settings=settings,
-            threads=threads or len(os.sched_getaffinity(0)),
+            threads=threads or _cores(),
             device=device,
             sets=sets,
             tables=HandTables.of(hand, sets, settings.skin_points),
@@ -103,7 +106,7 @@ class Planner:
         if not len(start.free):
             raise NoSpaceLeftError(
                 f"no opposition space of {self.hand.name} is left for object {n + 1}, {objects[-1].name}: "
-                f"all of its {len(self.sets)} are spent after {n}"
+                f"the {n} before it have taken every joint"
             )
         target = Target.of(objects, self.tables, self.settings, self.device)
         target.check_span(self.hand, [self.sets[t] for t in np.flatnonzero(usable.any(axis=0))])
@@ -167,3 +170,8 @@ class Parents:
         kinds, which = np.unique(self.free, axis=0, return_inverse=True)
         by_kind = np.array([usable_sets(sets, free, to_come) for free in kinds])
         return by_kind[which.ravel()]
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
