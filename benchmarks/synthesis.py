@@ -13,13 +13,14 @@ Torch evaluates every point, the core skips what is far. Terms: the paper's; the
 where skipping pays most; and ours as well. Torch takes the batch in blocks of the size that suits it best.
 Compilation and warm-up come before the clock.
 
-paper: 256 grasps x 6000 steps of the paper's optimiser on one thread and on two, CPU and wall.
+paper: 256 grasps x 6000 steps of the paper's optimiser on one thread and on two, CPU and wall, with 1500 points
+on the hand (--skin-points; a plan has 3000).
 fast: one stage of the default method on each object: share of good grasps (measure.Tolerance, exact meshes)
 and good grasps per CPU second, everything included: starts, refinement, exact measures, joint targets.
 sequences: random sequences of four objects; every stage continues the good grasps of the one before, so its
 `good` is conditional; `chained` is the product so far.
 order: the same sequences as given and in the order that `--order auto` finds; what the search costs.
-scaling: cost against count and against held objects, and the memory that a process grows by.
+scaling: cost against count and against held objects, and the peak memory of the process so far.
 
 Objects are scaled as in the paper (longest side into 6-10 cm) unless --true-scale is given.
 """
@@ -36,15 +37,16 @@ from pathlib import Path
 
 import numpy as np
 
+from fistful.errors import PlanError
 from fistful.hands import Hand, hand_names, load_hand
 from fistful.objects import Object, load_object
 from fistful.synthesis.compiling import compile_kernels
 from fistful.synthesis.contact_set import contact_sets
 from fistful.synthesis.core import Batch, Core
 from fistful.synthesis.plan import plan as plan_sequence
-from fistful.synthesis.sequence import NoSpaceLeftError, Planner
+from fistful.synthesis.sequence import Planner
 from fistful.synthesis.settings import Settings
-from fistful.synthesis.stage import Stage
+from fistful.synthesis.stage import Stage, packed
 from fistful.synthesis.tables import HandTables, ObjectTables
 from fistful.synthesis.weights import PAPER, Weights
 
@@ -314,7 +316,7 @@ def sequences_study(options: argparse.Namespace) -> dict:
         for n in range(options.length):
             try:
                 stage = plan.stage(chosen[: n + 1], stage, to_come=options.length - 1 - n)
-            except NoSpaceLeftError as stop:
+            except PlanError as stop:
                 print(stop)
                 break
             row = row_of(stage) | {"sequence": k, "stage": n + 1}
@@ -328,6 +330,8 @@ def sequences_study(options: argparse.Namespace) -> dict:
     by_stage = []
     for n in range(1, options.length + 1):
         own = [row for row in rows if row["stage"] == n]
+        if not own:
+            break
         medians = {
             key: float(np.max([row["median_mm"][key] for row in own])) for key in ("hand", "self", "object")
         }
@@ -335,7 +339,7 @@ def sequences_study(options: argparse.Namespace) -> dict:
             {
                 "stage": n,
                 "good": float(np.mean([row["good"] / row["count"] for row in own])),
-                "chained": float(np.mean([row["chained"] for row in own])),
+                "chained": float(np.sum([row["chained"] for row in own])) / options.sequences,
                 "worst_median_mm": medians,
                 "cpu_s": float(np.mean([row["cpu_s"] for row in own])),
             }
@@ -383,7 +387,7 @@ def evaluation_us(plan: Planner, things: list[Object], stage: Stage) -> float:
     """CPU of one evaluation of all terms and the gradient at the grasps of a stage, us per grasp."""
     grasps = stage.grasps
     batch = Core(plan.tables, ObjectTables.of(things)).batch(len(grasps))
-    x = np.concatenate([grasps.p_OH, grasps.R_OH[:, :, 0], grasps.R_OH[:, :, 1], grasps.q], axis=1)
+    x = packed(grasps.p_OH, grasps.R_OH, grasps.q)
     held = {"p_HO": grasps.p_HO[:, :-1], "R_HO": grasps.R_HO[:, :-1]}
     batch.write(x=x, mask=grasps.joint_mask, contact=np.zeros((len(grasps), 2)), **held)
     return 1e6 * cpu_seconds(lambda: batch.evaluate(ALL_TERMS), repeats=7, times=10) / len(grasps)

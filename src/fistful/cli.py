@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from fistful import __version__
@@ -193,7 +194,7 @@ class Plan:
     units: Units = "auto"
     """Unit of the files' coordinates; auto takes metres or millimetres where that is unambiguous."""
     method: Literal["fast", "paper"] = "fast"
-    """fast: antipodal starts and Levenberg-Marquardt. paper: 6000 steps of MALA, minutes a stage."""
+    """fast: antipodal starts and Levenberg-Marquardt. paper: 6000 steps of MALA, about half a minute a stage."""
     order: Literal["given", "auto"] = "given"
     """Grasp the objects in the given order, or search for the one in which the hand can hold them."""
     seed: int = 0
@@ -393,15 +394,15 @@ def _how_to_resume(out: Path) -> str:
     if not stages:
         return "no stage was finished"
     kept = "stage 1 is" if stages == 1 else f"stages 1 to {stages} are"
-    return f"{kept} kept in {out}; the same command with --out {out} goes on from there"
+    return f"{kept} kept in {out}; the same command with --out {out}, without --force, goes on from there"
 
 
 @contextmanager
 def _steps(title: str) -> Iterator[Callable[[str], None]]:
     """A spinner with the current step on a terminal; otherwise a line every few seconds."""
     if _talk.is_terminal:
-        with _talk.status(title) as status:
-            yield lambda text: status.update(f"{title}: {text}")
+        with _talk.status(escape(title)) as status:
+            yield lambda text: status.update(escape(f"{title}: {text}"))
         return
     last = time.monotonic()
 
@@ -409,7 +410,7 @@ def _steps(title: str) -> Iterator[Callable[[str], None]]:
         nonlocal last
         if time.monotonic() - last > 5:
             last = time.monotonic()
-            _talk.print(f"{title}: {text}", highlight=False, soft_wrap=True)
+            _talk.print(f"{title}: {text}", highlight=False, markup=False, soft_wrap=True)
 
     yield line
 

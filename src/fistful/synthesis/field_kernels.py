@@ -102,7 +102,9 @@ def value(grid: Grid, p: wp.vec3) -> float:
     u = t[0] - float(i)
     v = t[1] - float(j)
     w = t[2] - float(k)
-    if u < 0.0 or v < 0.0 or w < 0.0 or i > grid.last[0] or j > grid.last[1] or k > grid.last[2]:
+    # Not by i, j, k: they are rounded towards zero.
+    below = t[0] < 0.0 or t[1] < 0.0 or t[2] < 0.0
+    if below or i > grid.last[0] or j > grid.last[1] or k > grid.last[2]:
         return 1.0
     a = grid.start + i * grid.slab + j * grid.row + k
     b = a + grid.row

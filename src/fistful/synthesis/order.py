@@ -32,6 +32,8 @@ PRIOR = 4.0
 """Probes that the stage's mean counts for in the success of a contact set."""
 SHARPNESS = 2.0
 """Exponent of the success of a contact set in its weight."""
+ORDER_STREAM = 3
+"""First number of the seed of the search; see target.PAIRS_STREAM."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -147,7 +149,7 @@ class _Search:
         progress: Callable[[str], None],
     ):
         s = planner.settings
-        seed = int(np.random.SeedSequence([s.seed, len(objects)]).generate_state(1)[0] >> 1)
+        seed = int(np.random.SeedSequence([ORDER_STREAM, s.seed, len(objects)]).generate_state(1)[0] >> 1)
         settings = replace(s, count=probes, rounds=1, method="fast", parents="good", seed=seed)
         self.planner, self.objects, self.beam, self.progress = planner, objects, beam, progress
         self.prober = replace(planner, settings=settings)

@@ -175,7 +175,8 @@ class _Chains:
 def _facing(hand: Hand) -> tuple[np.ndarray, np.ndarray]:
     """Where the palm looks, a unit vector (3,) in H, and the point (3,), m, that should reach the object.
 
-    The mean normal of the contact candidates on the base; without any, of all candidates at the open pose.
+    The mean normal of the contact candidates on the base; without any, of all candidates at the open pose; if
+    these cancel, the direction from the base to them.
     """
     poses = hand.poses(hand.model.open_pose)
     skins = [s.candidates for s in hand.surfaces]
@@ -183,7 +184,10 @@ def _facing(hand: Hand) -> tuple[np.ndarray, np.ndarray]:
     normals = np.concatenate([poses.directions(s.body, s.n_B) for s in skins])
     base = np.concatenate([s.body for s in skins]) == 0
     mean = normals[base].mean(axis=0) if base.any() else normals.mean(axis=0)
-    return mean / max(np.linalg.norm(mean), 1e-9), points.mean(axis=0)
+    if np.linalg.norm(mean) < 0.1:  # Two jaws that look at each other: the way is from the base to them.
+        mean = points.mean(axis=0)
+    length = float(np.linalg.norm(mean))
+    return (mean / length if length > 1e-6 else np.array([0.0, 0.0, 1.0])), points.mean(axis=0)
 
 
 def _frames(z: np.ndarray, spin: np.ndarray) -> np.ndarray:

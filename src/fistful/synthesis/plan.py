@@ -133,7 +133,7 @@ def plan(
     Args:
       hand: Hand.
       objects: Objects, at least one.
-      count: Grasps a stage; 256 by default. Like the next four, it replaces what `settings` has.
+      count: Grasps a stage; 256 by default. Like the next three, it replaces what `settings` has.
       method: "fast" (the default) or "paper".
       seed: Same seed, same plan; 0 by default.
       pairs: Opposed pairs of contacts that hold each object; 1 by default.

@@ -21,6 +21,8 @@ from fistful.synthesis.weights import Weights
 if TYPE_CHECKING:
     from fistful.synthesis.sequence import Parents, Planner
 
+ROUNDS_STREAM = 2
+"""First number of every seed for rounds; see target.PAIRS_STREAM."""
 _ENERGY_BLOCK = 1024
 _Record = TypeVar("_Record", Grasps, Measures)
 
@@ -37,8 +39,10 @@ class Rounds:
         seed: tuple[int, ...],
         preference: np.ndarray | None,
     ):
-        self.planner, self.target, self.start, self.usable, self.seed = planner, target, start, usable, seed
-        self.preference = np.ones(len(planner.sets)) if preference is None else np.asarray(preference, float)
+        self.planner, self.target, self.start, self.seed = planner, target, start, seed
+        wanted = usable * (1.0 if preference is None else np.asarray(preference, float))
+        # Where only spent sets are preferred, any other will do.
+        self.preference = np.where(wanted.any(axis=1, keepdims=True), wanted, usable)
         self.masks = remaining_masks(planner.sets, start.free)
 
     def plan(self, count: int, first: int, progress: Callable[[str], None]) -> tuple[Grasps, Measures]:
@@ -49,12 +53,12 @@ class Rounds:
         best: tuple[Grasps, Measures] | None = None
         for turn in range(rounds):
             progress(f"round {turn + 1} of at most {rounds}: {len(todo)} grasps")
-            rng = np.random.default_rng([*self.seed, turn])
+            rng = np.random.default_rng([ROUNDS_STREAM, *self.seed, turn])
             # At first every parent gets its share of children; then any parent may help out.
             parents = len(self.start.free)
             row = (first + todo) % parents if turn == 0 else rng.integers(parents, size=len(todo))
             rate = np.ones(sets) if s.uniform or turn == 0 else (won + 0.5) / (made + 1.0)
-            space = _choose(self.usable[row] * self.preference * rate, rng)
+            space = _choose(self.preference[row] * rate, rng)
             new, seen = self._grasps(row, space, rng)
             made += np.bincount(space, minlength=sets)
             won += np.bincount(space[seen.good], minlength=sets)

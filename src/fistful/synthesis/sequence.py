@@ -97,8 +97,10 @@ class Planner:
         Raises:
           NoSpaceLeftError: Nothing of the hand is free any more.
           PlanError: The hand can not span the object.
+          ValueError: The held objects or the parents are not those of `previous`.
         """
         wall, cpu, n = time.perf_counter(), time.process_time(), len(objects) - 1
+        _check_held(objects, previous)
         start = Parents.of(self, previous, parents)
         usable = start.usable(self.sets, to_come)
         able = np.flatnonzero(usable.any(axis=1))
@@ -129,6 +131,17 @@ class Planner:
         )
 
 
+def _check_held(objects: Sequence[Object], previous: Stage | None) -> None:
+    """Raise ValueError if the objects before the last are not those that the stage before holds."""
+    held = 0 if previous is None else previous.grasps.p_HO.shape[1]
+    names = ", ".join(item.name for item in objects)
+    if len(objects) != held + 1:
+        after = f"after a stage of {previous.object_name}" if previous else "in the first stage"
+        raise ValueError(f"{after}, {held} objects are held: give them and the target; got {names or 'none'}")
+    if previous is not None and objects[-2].key != previous.object_key:
+        raise ValueError(f"the stage before holds {previous.object_name}; the objects given are {names}")
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Parents:
     """P grasps to continue: their places in the stage before, joints, free joints, held objects."""
@@ -156,7 +169,8 @@ class Parents:
         if chosen is None:
             chosen = good if planner.settings.parents == "good" and len(good) else np.arange(len(previous))
         chosen = np.asarray(chosen)
-        if chosen.dtype == bool or chosen.ndim != 1 or np.any((chosen < 0) | (chosen >= len(previous))):
+        whole = np.issubdtype(chosen.dtype, np.integer) and chosen.ndim == 1 and len(chosen) > 0
+        if not whole or np.any((chosen < 0) | (chosen >= len(previous))):
             raise ValueError(f"parents are indices below {len(previous)}, shape (P,); got {chosen!r}")
         g = previous.grasps.take(chosen)
         return cls(index=chosen, q=g.q, free=g.free, p_HO=g.p_HO, R_HO=g.R_HO)

@@ -1,7 +1,7 @@
 """Everything that decides what a plan is, besides hand and objects."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from fistful.errors import PlanError
 from fistful.synthesis.fast import Fast
@@ -9,6 +9,8 @@ from fistful.synthesis.paper import Paper
 
 Method = Literal["fast", "paper"]
 Parents = Literal["good", "all"]
+MAX_STEPS = 32767
+"""Of the paper's chain: a grasp's stream of random numbers is that long."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +28,7 @@ class Settings:
     rounds: int = 4
     """fast: how often what is not good is planned anew, with another opposition space and another parent."""
     uniform: bool = False
-    """Choose opposition spaces uniformly, as the paper does, rather than by what the first round achieved."""
+    """Choose opposition spaces uniformly, as the paper does, rather than by what the rounds before achieved."""
     parents: Parents = "good"
     """Which grasps of a stage the next one continues; all of them if none is good."""
     skin_points: int = 3000
@@ -46,5 +48,18 @@ class Settings:
             raise PlanError(f"pairs = {self.pairs}: an object is held by at least one opposed pair")
         if self.rounds < 1:
             raise PlanError(f"rounds = {self.rounds}: at least one is needed")
+        for name in ("tries", "steps", "pick_every", "lives"):
+            if getattr(self.fast, name) < 1:
+                raise PlanError(f"fast.{name} = {getattr(self.fast, name)}: at least one is needed")
+        if self.skin_points < 1 or self.object_points < 1:
+            raise PlanError(
+                f"skin_points = {self.skin_points}, object_points = {self.object_points}: at least one is needed"
+            )
+        if not 0 <= self.paper.steps <= MAX_STEPS:
+            raise PlanError(f"paper.steps = {self.paper.steps}: take from 0 to {MAX_STEPS}")
+        if not (self.paper.weights.hop > 0 and self.paper.weights.hop_end > 0):
+            raise PlanError("paper.weights.hop and hop_end grow exponentially, so they are above 0")
+        if self.method not in get_args(Method):
+            raise PlanError(f"method = {self.method!r}; it is one of {', '.join(get_args(Method))}")
         if not 0 <= self.seed < 2**31:
             raise PlanError(f"seed = {self.seed}: take one from 0 to {2**31 - 1}")

@@ -104,6 +104,10 @@ def inverse_pose(p: np.ndarray, R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def unpacked(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Position (N, 3), rotation (N, 3, 3), joints (N, K) in float64 of optimiser states (N, 9 + K)."""
     x = x.astype(float)
+    # A state that has come to nothing is shown as the base at the object's origin, which is no good grasp.
+    broken = ~np.isfinite(x).all(axis=1) | (np.linalg.norm(np.cross(x[:, 3:6], x[:, 6:9]), axis=1) < 1e-9)
+    x[broken, :9] = [0, 0, 0, 1, 0, 0, 0, 1, 0]
+    x[~np.isfinite(x)] = 0.0
     e = x[:, 3:6] / np.linalg.norm(x[:, 3:6], axis=1, keepdims=True)
     f = x[:, 6:9] - np.sum(e * x[:, 6:9], axis=1, keepdims=True) * e
     f /= np.linalg.norm(f, axis=1, keepdims=True)

@@ -100,7 +100,7 @@ def draw_start(
     wide = pairs.width[count - 1]
     s = batch.surface[n, 0]
     t = batch.surface[n, 1]
-    best = float(-10.0)
+    best = float(-1.0e30)
     x_a = wp.vec3(0.0, 0.0, 0.0)
     x_b = wp.vec3(0.0, 0.0, 0.0)
     for draw in range(DRAWS):
@@ -110,7 +110,7 @@ def draw_start(
                     batch.x[n, 9 + k] = wp.randf(state, hand.lower[k], hand.upper[k])
             place_bodies(hand, batch, n)
             # Joints are drawn anew until a pair fits them, so a pair of an earlier draw is of no use.
-            best = float(-10.0)
+            best = float(-1.0e30)
             for attempt in range(PAIRS):
                 a = wp.randi(state, hand.surface_start[s], hand.surface_start[s + 1])
                 b = wp.randi(state, hand.surface_start[t], hand.surface_start[t + 1])
@@ -136,6 +136,8 @@ def draw_start(
                     batch.contact[n, 1] = b
     line = x_b - x_a
     width = wp.length(line)
+    if width < 1.0e-4:
+        line = wp.vec3(1.0, 0.0, 0.0)
     low = first_wider(pairs, width - WINDOW)
     high = first_wider(pairs, width + WINDOW)
     if low >= high:

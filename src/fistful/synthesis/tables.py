@@ -1,7 +1,6 @@
 """What the compiled core reads: a hand and a sequence of objects as flat arrays.
 
-Numpy here; `core.py` hands them to Warp on a device. The torch reference in the tests reads the same
-tables.
+Numpy here; `core.py` hands them to Warp on a device. The torch reference reads the same tables.
 """
 
 from collections.abc import Sequence

@@ -15,6 +15,9 @@ from fistful.synthesis.core import Core
 from fistful.synthesis.settings import Settings
 from fistful.synthesis.tables import HandTables, ObjectTables
 
+PAIRS_STREAM = 1
+"""First number of every seed for antipodal pairs; rounds.py and order.py have others."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Target:
@@ -36,7 +39,7 @@ class Target:
     def of(cls, objects: Sequence[Object], hand: HandTables, settings: Settings, device: str) -> "Target":
         """The last of some objects as the target. Deterministic for the settings' seed."""
         tables = ObjectTables.of(objects, settings.object_points)
-        rng = np.random.default_rng([settings.seed, len(objects)])
+        rng = np.random.default_rng([PAIRS_STREAM, settings.seed, len(objects)])
         return cls(
             objects=tuple(objects),
             core=Core(hand, tables, device=device),
@@ -52,7 +55,7 @@ class Target:
                 f"{name} has no two opposed surface points with room for fingers: it can not be pinched"
             )
         narrow = self.pairs.width[0]
-        spans = [s.span_mm for s in hand.opposition_spaces]
+        spans = [hand.opposition_spaces[i].span_mm for entry in sets for i in entry.spaces]
         if None not in spans and 1e3 * narrow <= max(span[1] for span in spans if span):
             return
         wide = widest_opening(hand, sets)
