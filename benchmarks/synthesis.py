@@ -13,8 +13,8 @@ Torch evaluates every point, the core skips what is far. Terms: the paper's; the
 where skipping pays most; and ours as well. Torch takes the batch in blocks of the size that suits it best.
 Compilation and warm-up come before the clock.
 
-paper: 256 grasps x 6000 steps of the paper's optimiser on one thread and on two, CPU and wall, with 1500 points
-on the hand (--skin-points; a plan has 3000).
+paper: 256 grasps x 6000 steps of the paper's optimiser on one thread and on two, CPU and wall, with 1500
+points on the hand (--skin-points; a plan has 3000).
 fast: one stage of the default method on each object: share of good grasps (measure.Tolerance, exact meshes)
 and good grasps per CPU second, everything included: starts, refinement, exact measures, joint targets.
 sequences: random sequences of four objects; every stage continues the good grasps of the one before, so its

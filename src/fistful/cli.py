@@ -194,7 +194,7 @@ class Plan:
     units: Units = "auto"
     """Unit of the files' coordinates; auto takes metres or millimetres where that is unambiguous."""
     method: Literal["fast", "paper"] = "fast"
-    """fast: antipodal starts and Levenberg-Marquardt. paper: 6000 steps of MALA, about half a minute a stage."""
+    """fast: antipodal starts and Levenberg-Marquardt. paper: 6000 steps of MALA, some 20 s a stage."""
     order: Literal["given", "auto"] = "given"
     """Grasp the objects in the given order, or search for the one in which the hand can hold them."""
     seed: int = 0
@@ -551,19 +551,25 @@ def _print_plan(plan: "PlanResult") -> None:
                     "object_penetration_mm",
                 )
             ),
-            f"{stage.grasps.quality[plan.best(number - 1)]:.2f}",
+            f"{stage.grasps.quality[plan.best(number - 1)]:.2f}" if stage.good.any() else "-",
             f"{stage.cpu_s:.1f}",
             f"{stage.wall_s:.1f}",
             ", ".join(f"{name} {n}" for name, n in used[:3]) + more,
         )
     _show(table)
-    print("lengths: median / largest over all grasps, measured on the meshes")
+    print(
+        "lengths: median / largest over all grasps, measured on the meshes; a good one keeps each within 2 mm"
+    )
     if plan.order_explanation:
         print(f"order: {plan.order_explanation}")
     best = _best_record(plan)
     held = ", ".join(f"{h['object']} by {h['opposition_space']} (grasp {h['grasp']})" for h in best["holds"])
-    judged = "" if best["good"] else ", not good"
-    print(f"best grasp: {best['grasp']} of stage {best['stage']}{judged}; it holds {held}")
+    if best["good"]:
+        print(
+            f"best grasp by geometry and friction: {best['grasp']} of stage {best['stage']}; it holds {held}"
+        )
+    else:
+        print(f"nearest to a good grasp: {best['grasp']} of stage {best['stage']}; not good; it tried {held}")
 
 
 def _best_record(plan: "PlanResult") -> dict[str, Any]:

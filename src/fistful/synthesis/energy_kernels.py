@@ -60,7 +60,9 @@ def contact_terms(hand: HandData, objects: ObjectData, batch: BatchData, w: Weig
         x = contact_point(hand, batch, n, j)
         m = near(grid, x)
         e = 2.0 * (F + wp.cross(T, x - centre) / size)
-        feel(hand, batch, n, j, x, w.fc * (wp.transpose(m.D) * e + 2.0 * wp.cross(m.n, T) / size))
+        feel(
+            hand, batch, n, j, x, w.fc * (w.turning * (wp.transpose(m.D) * e) + 2.0 * wp.cross(m.n, T) / size)
+        )
     friction = float(0.0)
     if w.friction > 0.0:
         cosine = 1.0 / wp.sqrt(1.0 + w.mu * w.mu)

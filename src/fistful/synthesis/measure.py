@@ -81,6 +81,18 @@ class Measures:
             & self.limits_kept
         )
 
+    def excess(self, tolerance: Tolerance | None = None) -> np.ndarray:
+        """How far each grasp is from good, (N,): the worst of its gaps, overlaps and angles over what is allowed.
+
+        At most 1 if it is good and within its limits; infinite where it has no finite measures.
+        """
+        t = tolerance or Tolerance()
+        overlaps = (self.penetration_mm, self.self_penetration_mm, self.object_penetration_mm)
+        worst = [overlap / t.penetration_mm for overlap in overlaps]
+        worst.append(self.contact_distance_mm.max(axis=1) / t.contact_mm)
+        worst.append(self.opposition_deg.max(axis=1) / t.opposition_deg)
+        return np.nan_to_num(np.max(worst, axis=0), nan=np.inf)
+
     @staticmethod
     def join(parts: "Sequence[Measures]") -> "Measures":
         """All grasps of several batches, in order."""

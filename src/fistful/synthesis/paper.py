@@ -34,7 +34,7 @@ class Paper:
     step_size: float = 0.005
     temperature: float = 32.0
     switch_probability: float = 0.3
-    weights: Weights = field(default_factory=lambda: Weights(hho=5.0))
+    weights: Weights = field(default_factory=lambda: Weights(hho=5.0, turning=0.0))
     """The paper's, and our one addition: moving fingers stay out of held objects (`hho`)."""
     hull_m: float = 0.2
     """How far the object's convex hull is inflated; hands start from there ..."""

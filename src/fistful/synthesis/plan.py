@@ -248,17 +248,17 @@ def _dead_end(plan: Plan) -> str | None:
     stage, done = plan.stages[-1], len(plan.stages) == len(plan.objects)
     if plan.settings.parents == "all" and not done:
         return None
-    m, limit = stage.measures, Tolerance()
-    overlap = np.max([m.penetration_mm, m.self_penetration_mm, m.object_penetration_mm], axis=0)
-    gap, angle = m.contact_distance_mm.max(axis=1), m.opposition_deg.max(axis=1)
-    excess = [overlap / limit.penetration_mm, gap / limit.contact_mm, angle / limit.opposition_deg]
-    i = int(np.argmin(np.nan_to_num(np.max(excess, axis=0), nan=np.inf)))
+    m, limit, i = stage.measures, Tolerance(), int(stage.ranked()[0])
+    overlap = max(m.penetration_mm[i], m.self_penetration_mm[i], m.object_penetration_mm[i])
+    tips = ["--method fast"] if plan.settings.method == "paper" else []
+    tips += ["a larger --count", "a smaller object (--rescale)"]
+    tips += ["another order (--order auto)", "fewer objects"] if len(plan.stages) > 1 else ["another hand"]
     return (
         f"none of the {len(stage)} grasps of {stage.object_name} is good; the nearest one overlaps by "
-        f"{overlap[i]:.1f} mm (allowed {limit.penetration_mm:g}), its contacts are {gap[i]:.1f} mm off "
-        f"(allowed {limit.contact_mm:g}) and {angle[i]:.0f} deg from opposed (allowed "
-        f"{limit.opposition_deg:g}). Try a larger --count, another order, a smaller object (--rescale) or "
-        "fewer objects"
+        f"{overlap:.1f} mm (allowed {limit.penetration_mm:g}), its contacts are "
+        f"{m.contact_distance_mm[i].max():.1f} mm off (allowed {limit.contact_mm:g}) and "
+        f"{m.opposition_deg[i].max():.0f} deg from opposed (allowed {limit.opposition_deg:g}). "
+        f"Try {', '.join(tips[:-1])} or {tips[-1]}"
     )
 
 

@@ -65,7 +65,7 @@ class Rounds:
             if best is None:
                 best = new, seen
             else:
-                better = seen.good | (_badness(seen) < _badness(best[1].take(todo)))
+                better = seen.good | (seen.excess() < best[1].take(todo).excess())
                 place = todo[better]
                 best = _put(best[0], place, new.take(better)), _put(best[1], place, seen.take(better))
             todo = np.flatnonzero(~best[1].good)
@@ -162,20 +162,6 @@ def _choose(weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """One column of each row (N, T), drawn in proportion to its weight."""
     total = np.cumsum(weights, axis=1)
     return np.argmax(rng.uniform(size=(len(weights), 1)) * total[:, -1:] < total, axis=1)
-
-
-def _badness(measures: Measures) -> np.ndarray:
-    """How far grasps are from good, (N,): the worst of gaps and overlaps, mm."""
-    worst = np.max(
-        [
-            measures.penetration_mm,
-            measures.self_penetration_mm,
-            measures.object_penetration_mm,
-            measures.contact_distance_mm.max(axis=1),
-        ],
-        axis=0,
-    )
-    return np.nan_to_num(worst, nan=np.inf)
 
 
 def _put(old: _Record, index: np.ndarray, new: _Record) -> _Record:

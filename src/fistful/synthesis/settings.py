@@ -28,7 +28,7 @@ class Settings:
     rounds: int = 4
     """fast: how often what is not good is planned anew, with another opposition space and another parent."""
     uniform: bool = False
-    """Choose opposition spaces uniformly, as the paper does, rather than by what the rounds before achieved."""
+    """Choose opposition spaces uniformly, as the paper does, not by what earlier rounds achieved."""
     parents: Parents = "good"
     """Which grasps of a stage the next one continues; all of them if none is good."""
     skin_points: int = 3000
@@ -53,7 +53,7 @@ class Settings:
                 raise PlanError(f"fast.{name} = {getattr(self.fast, name)}: at least one is needed")
         if self.skin_points < 1 or self.object_points < 1:
             raise PlanError(
-                f"skin_points = {self.skin_points}, object_points = {self.object_points}: at least one is needed"
+                f"skin_points = {self.skin_points}, object_points = {self.object_points}: use at least one"
             )
         if not 0 <= self.paper.steps <= MAX_STEPS:
             raise PlanError(f"paper.steps = {self.paper.steps}: take from 0 to {MAX_STEPS}")

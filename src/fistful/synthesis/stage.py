@@ -91,8 +91,9 @@ class Stage:
         return self.measures.good
 
     def ranked(self) -> np.ndarray:
-        """(N,) int. All grasps, the best first: good ones before others, then by quality."""
-        return np.lexsort((-self.grasps.quality, ~self.good))
+        """(N,) int. All grasps, the best first: good ones by quality, then the others by how near they are."""
+        merit = np.where(self.good, -self.grasps.quality, self.measures.excess())
+        return np.lexsort((merit, ~self.good))
 
 
 def inverse_pose(p: np.ndarray, R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

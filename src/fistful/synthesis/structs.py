@@ -102,6 +102,7 @@ class WeightData:
     ohp: float
     friction: float
     mu: float
+    turning: float
 
 
 @wp.struct

@@ -36,6 +36,10 @@ class Weights:
     """Ours: how far the line through opposed contacts leaves their friction cones (1 - cosine)."""
     mu: float = 1.0
     """Friction coefficient of that term."""
+    turning: float = 1.0
+    """How much of the way normals turn enters the gradient of E_fc: 1 is exact. The public code has none of
+    it (0), and needs that: one grasp at a fold of the distance field, where normals turn at once, would
+    otherwise set the step of its whole batch."""
 
 
 PAPER = Weights()
