@@ -67,7 +67,7 @@ def test_table_folder_and_picture(capsys: pytest.CaptureFixture[str]):
         out, err = capsys.readouterr()
         rows = [line.split()[:2] for line in out.splitlines()]
         assert ["1", "die"] in rows and ["2", "egg"] in rows
-        assert "best grasp: " in out and "it holds die by " in out
+        assert "best grasp by geometry" in out and "it holds die by " in out
         assert f"result: runs/plan-{number}" in err
         assert "note: die: rescaled" in err, "what was changed is said"
         assert (Path("runs") / f"plan-{number}" / "plan.json").exists()
@@ -156,7 +156,10 @@ def test_interrupt_keeps_finished_stages(tmp_path: Path):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert "interrupted; stage 1 is kept in runs/plan-1" in err and "--out runs/plan-1 goes on" in err
+    assert (
+        "interrupted; stage 1 is kept in runs/plan-1" in err
+        and "--out runs/plan-1, without --force, goes on" in err
+    )
     assert "Traceback" not in err and not list(tmp_path.rglob("*.tmp"))
     kept = ff.load_plan(head.parent)
     assert [len(stage) for stage in kept.stages] == [600] and "interrupted" in str(kept.stopped)

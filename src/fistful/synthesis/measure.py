@@ -82,7 +82,7 @@ class Measures:
         )
 
     def excess(self, tolerance: Tolerance | None = None) -> np.ndarray:
-        """How far each grasp is from good, (N,): the worst of its gaps, overlaps and angles over what is allowed.
+        """How far each grasp is from good, (N,): the worst of gaps, overlaps and angles over what is allowed.
 
         At most 1 if it is good and within its limits; infinite where it has no finite measures.
         """

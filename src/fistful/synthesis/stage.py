@@ -91,7 +91,7 @@ class Stage:
         return self.measures.good
 
     def ranked(self) -> np.ndarray:
-        """(N,) int. All grasps, the best first: good ones by quality, then the others by how near they are."""
+        """(N,) int. All grasps, the best first: good ones by quality, then others by how near they are."""
         merit = np.where(self.good, -self.grasps.quality, self.measures.excess())
         return np.lexsort((merit, ~self.good))
 
