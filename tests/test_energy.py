@@ -37,7 +37,7 @@ EACH = 8
 
 torch.set_num_threads(1)
 ALL = Weights(hop=17, hho=7, ohp=11, friction=13, mu=0.6)
-NONE = Weights(**{field.name: 0.0 for field in fields(Weights)})
+NONE = replace(Weights(**{field.name: 0.0 for field in fields(Weights)}), turning=1.0)
 
 
 class States(NamedTuple):
