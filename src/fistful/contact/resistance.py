@@ -91,11 +91,6 @@ def resistance(
     return Resistance(value=by_direction.min(axis=1), by_direction=by_direction, converged=converged)
 
 
-def compile_kernels() -> None:
-    """Compile the kernel now, if Warp does not have it in its cache: some seconds, once a machine."""
-    wp.load_module(module=kernels, device="cpu")
-
-
 def _solve(A: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Largest multiples (N, D) of wrenches (D, 6) that forces on unit cones give through A (N, C, 6, 4)."""
     N, C, D = len(A), A.shape[1], len(wanted)
