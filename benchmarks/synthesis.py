@@ -40,10 +40,10 @@ import numpy as np
 from fistful.errors import PlanError
 from fistful.hands import Hand, hand_names, load_hand
 from fistful.objects import Object, load_object
+from fistful.planning.plan import plan as plan_sequence
 from fistful.synthesis.compiling import compile_kernels
 from fistful.synthesis.contact_set import contact_sets
 from fistful.synthesis.core import Batch, Core
-from fistful.synthesis.plan import plan as plan_sequence
 from fistful.synthesis.sequence import Planner
 from fistful.synthesis.settings import Settings
 from fistful.synthesis.stage import Stage, packed

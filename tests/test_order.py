@@ -10,7 +10,7 @@ import pytest
 import fistful as ff
 from fistful.errors import PlanError
 from fistful.objects.object import Object
-from fistful.synthesis.order import (
+from fistful.planning.order import (
     FLOOR,
     MARGIN,
     PRIOR,

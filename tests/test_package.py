@@ -25,6 +25,7 @@ ORDER = (
     ("contact",),
     # The planner does not know the simulator, nor the simulator the optimiser.
     ("synthesis", "physics"),
+    ("planning",),
     ("jaws", "arms", "collect", "dataset", "learn"),
     ("view",),
     ("doctor",),

@@ -12,11 +12,12 @@ import pytest
 import trimesh
 
 import fistful as ff
-from fistful.synthesis import run_folder, sequence
+from fistful.planning import run_folder
+from fistful.planning.plan import Origin
+from fistful.synthesis import sequence
 from fistful.synthesis.fast import Fast
 from fistful.synthesis.measure import Measures
 from fistful.synthesis.paper import Paper
-from fistful.synthesis.plan import Origin
 from fistful.synthesis.stage import Grasps, inverse_pose
 
 SMALL = ff.Settings(count=16, seed=5, skin_points=800, object_points=256)
@@ -359,7 +360,7 @@ def test_a_searched_order_is_kept(
     hand: ff.Hand, objects: list[ff.Object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     search = _Search()
-    monkeypatch.setitem(sys.modules, "fistful.synthesis.order", search)
+    monkeypatch.setitem(sys.modules, "fistful.planning.order", search)
 
     def stop(_: ff.Plan) -> None:
         raise KeyboardInterrupt

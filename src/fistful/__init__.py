@@ -14,11 +14,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fistful.errors import CacheError, FistfulError, HandError, MeshError, PlanError, UnknownNameError
+    from fistful.errors import (
+        CacheError,
+        FistfulError,
+        HandError,
+        MeshError,
+        PhysicsError,
+        PlanError,
+        UnknownNameError,
+    )
     from fistful.hands import Hand, check_hand, hand_names, load_hand, save_hand
     from fistful.objects import Object, load_object, object_names
-    from fistful.synthesis.plan import Plan, plan
-    from fistful.synthesis.run_folder import load_plan
+    from fistful.planning.plan import Plan, plan, validate
+    from fistful.planning.run_folder import load_plan
     from fistful.synthesis.sequence import Planner
     from fistful.synthesis.settings import Settings
     from fistful.synthesis.stage import Stage
@@ -31,6 +39,7 @@ __all__ = [
     "HandError",
     "MeshError",
     "Object",
+    "PhysicsError",
     "Plan",
     "PlanError",
     "Planner",
@@ -45,6 +54,7 @@ __all__ = [
     "object_names",
     "plan",
     "save_hand",
+    "validate",
 ]
 
 _HOME = {
@@ -53,13 +63,14 @@ _HOME = {
         "FistfulError",
         "HandError",
         "MeshError",
+        "PhysicsError",
         "PlanError",
         "UnknownNameError",
     ),
     "fistful.hands": ("Hand", "check_hand", "hand_names", "load_hand", "save_hand"),
     "fistful.objects": ("Object", "load_object", "object_names"),
-    "fistful.synthesis.plan": ("Plan", "plan"),
-    "fistful.synthesis.run_folder": ("load_plan",),
+    "fistful.planning.plan": ("Plan", "plan", "validate"),
+    "fistful.planning.run_folder": ("load_plan",),
     "fistful.synthesis.sequence": ("Planner",),
     "fistful.synthesis.settings": ("Settings",),
     "fistful.synthesis.stage": ("Stage",),

@@ -20,6 +20,10 @@ class PlanError(FistfulError, ValueError):
     """Grasps that can not be planned as asked, and why."""
 
 
+class PhysicsError(FistfulError, ValueError):
+    """Grasps that can not be simulated as asked, and why."""
+
+
 class CacheError(FistfulError, OSError):
     """The cache folder can not be read or written."""
 

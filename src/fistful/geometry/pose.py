@@ -23,23 +23,26 @@ def rotation_from_quaternion(wxyz: np.ndarray) -> np.ndarray:
 
 
 def quaternion_from_rotation(R: np.ndarray) -> np.ndarray:
-    """The unit quaternion wxyz, w >= 0, of one rotation matrix.
+    """The unit quaternions wxyz, w >= 0, of rotation matrices.
 
     Takes the eigenvector of the symmetric 4x4 matrix whose quadratic form is trace(R(q)^T R): exact for
     a rotation, the nearest rotation otherwise, and free of the case distinction on the trace.
 
     Args:
-      R: (3, 3) float.
+      R: (..., 3, 3) float.
 
     Returns:
-      (4,) float.
+      (..., 4) float.
     """
-    K = np.empty((4, 4))
-    K[0, 0] = np.trace(R)
-    K[0, 1:] = K[1:, 0] = [R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]]
-    K[1:, 1:] = R + R.T - np.trace(R) * np.eye(3)
-    q = np.linalg.eigh(K)[1][:, -1]
-    return q if q[0] >= 0 else -q
+    R = np.asarray(R, dtype=float)
+    trace = np.trace(R, axis1=-2, axis2=-1)[..., None, None]
+    K = np.empty((*R.shape[:-2], 4, 4))
+    K[..., 0, 0] = trace[..., 0, 0]
+    odd = np.swapaxes(R, -1, -2) - R
+    K[..., 0, 1:] = K[..., 1:, 0] = np.stack([odd[..., 1, 2], odd[..., 2, 0], odd[..., 0, 1]], axis=-1)
+    K[..., 1:, 1:] = R + np.swapaxes(R, -1, -2) - trace * np.eye(3)
+    q = np.linalg.eigh(K)[1][..., -1]
+    return np.where(q[..., :1] >= 0, q, -q)
 
 
 def rotation_about(axis: np.ndarray, angle: np.ndarray) -> np.ndarray:

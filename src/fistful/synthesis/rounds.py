@@ -124,8 +124,9 @@ class Rounds:
             p_OH=p_OH,
             R_OH=R_OH,
             q=q,
-            pre_grasp=aims.pre_grasp,
-            squeeze=aims.squeeze,
+            # What holds something already goes on pressing as it does.
+            pre_grasp=np.where(task.mask, aims.pre_grasp, start.squeeze[row]),
+            squeeze=np.where(task.mask, aims.squeeze, start.squeeze[row]),
             joint_mask=task.mask,
             free=start.free[row] & ~task.mask,
             contact_body=body,

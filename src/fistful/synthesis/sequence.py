@@ -144,10 +144,11 @@ def _check_held(objects: Sequence[Object], previous: Stage | None) -> None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Parents:
-    """P grasps to continue: their places in the stage before, joints, free joints, held objects."""
+    """P grasps to continue: places in the stage before, joints, targets, free joints, held objects."""
 
     index: np.ndarray
     q: np.ndarray
+    squeeze: np.ndarray
     free: np.ndarray
     p_HO: np.ndarray
     R_HO: np.ndarray
@@ -161,6 +162,7 @@ class Parents:
             return cls(
                 index=np.array([-1]),
                 q=model.open_pose[None],
+                squeeze=model.open_pose[None],
                 free=np.ones((1, K), dtype=bool),
                 p_HO=np.zeros((1, 0, 3)),
                 R_HO=np.zeros((1, 0, 3, 3)),
@@ -173,7 +175,7 @@ class Parents:
         if not whole or np.any((chosen < 0) | (chosen >= len(previous))):
             raise ValueError(f"parents are indices below {len(previous)}, shape (P,); got {chosen!r}")
         g = previous.grasps.take(chosen)
-        return cls(index=chosen, q=g.q, free=g.free, p_HO=g.p_HO, R_HO=g.R_HO)
+        return cls(index=chosen, q=g.q, squeeze=g.squeeze, free=g.free, p_HO=g.p_HO, R_HO=g.R_HO)
 
     def take(self, index: np.ndarray) -> "Parents":
         """The parents of an index array."""

@@ -19,7 +19,8 @@ class Grasps:
       space: (N,) int. Contact set of each, a place in `Stage.spaces`.
       p_OH, R_OH: (N, 3), (N, 3, 3) float. Pose of the hand base in the frame of the object, m.
       q: (N, K) float. Joints at the grasp.
-      pre_grasp, squeeze: (N, K) float. Joint targets before and after it.
+      pre_grasp, squeeze: (N, K) float. Joint targets before and after it; in both, those of joints that are
+        not this stage's own are the parent's squeeze.
       joint_mask: (N, K) bool. J_n: joints that this stage moved. All others are those of the parent.
       free: (N, K) bool. Joints that hold nothing after it.
       contact_body: (N, C) int. Bodies of the contacts; 2i and 2i + 1 are opposed.

@@ -10,7 +10,7 @@ from fistful.geometry.pose import quaternion_from_rotation
 from fistful.hands.describing import verify_space
 from fistful.hands.hand import Hand, OppositionSpace
 from fistful.hands.skin import Skin
-from fistful.synthesis.plan import Plan
+from fistful.planning.plan import Plan
 from fistful.view.raycast import Camera, framing, render
 
 # Okabe and Ito's colours, which colour-blind people can tell apart.

@@ -10,6 +10,17 @@ import numpy as np
 from fistful.errors import PlanError
 from fistful.hands.hand import Hand
 from fistful.objects.object import Object
+from fistful.objects.parts import PartsKind
+from fistful.physics.protocol import Protocol, find_protocol
+from fistful.planning.validation import (
+    Tester,
+    Validation,
+    held_throughout,
+    parents_of,
+    settled,
+    validation_record,
+    why_none_held,
+)
 from fistful.synthesis.compiling import check_device, compile_kernels
 from fistful.synthesis.measure import Tolerance
 from fistful.synthesis.sequence import Planner
@@ -18,7 +29,7 @@ from fistful.synthesis.stage import Stage
 from fistful.synthesis.weights import TERMS
 
 if TYPE_CHECKING:
-    from fistful.synthesis.run_folder import RunFolder
+    from fistful.planning.run_folder import RunFolder
 
 Order = Literal["given", "auto"]
 
@@ -51,7 +62,8 @@ class Plan:
       preference: One for each object: weights (T,) of the contact sets that the search advises, or None.
       device: Where it was planned; another device rounds differently.
       threads: How many threads planned it, which does not change the result.
-      stages: Finished stages, one for each object that was reached.
+      stages: Finished stages, one for each object that was reached, as generated.
+      validation: What they did in physics; None if that was not tried.
       stopped: Why there are no good grasps of all objects; None if there are.
       origin: Where hand and objects came from.
     """
@@ -66,6 +78,7 @@ class Plan:
     device: str = "cpu"
     threads: int = 1
     stages: tuple[Stage, ...] = ()
+    validation: Validation | None = None
     stopped: str | None = None
     origin: Origin = Origin()
 
@@ -75,8 +88,21 @@ class Plan:
         return f"Plan({self.hand.name!r}: {names}; good: {good or 'nothing planned'})"
 
     def best(self, stage: int = -1) -> int:
-        """The best grasp of a stage: a good one if there is any, with the highest quality."""
-        return int(self._stage(stage).ranked()[0])
+        """The best grasp of a stage: one that holds if there is any, or else a good one, by quality."""
+        chosen = self._stage(stage)
+        ranked = chosen.ranked()
+        held = self.held(stage)
+        return int(ranked[np.argmax(held[ranked])])
+
+    def held(self, stage: int = -1) -> np.ndarray:
+        """(N,) bool. Which grasps of a stage hold everything in physics, as did all that they continue.
+
+        Without a validation, none.
+        """
+        number = range(len(self.stages))[stage]
+        if self.validation is None or number >= len(self.validation.verdicts):
+            return np.zeros(len(self._stage(stage)), dtype=bool)
+        return held_throughout(self.stages, self.validation)[number]
 
     def lineage(self, stage: int, grasp: int) -> tuple[int, ...]:
         """The grasps of the first, second, ... stage that lead to a grasp of some stage, itself last."""
@@ -94,7 +120,8 @@ class Plan:
             "order": [item.name for item in self.objects],
             "order_explanation": self.order_explanation,
             "stopped": self.stopped,
-            "stages": [_stage_summary(stage) for stage in self.stages],
+            "protocol": None if self.validation is None else self.validation.protocol.to_dict(),
+            "stages": [_stage_summary(self, n) for n in range(len(self.stages))],
         }
 
     def _stage(self, stage: int) -> Stage:
@@ -113,6 +140,9 @@ def plan(
     seed: int | None = None,
     pairs: int | None = None,
     settings: Settings | None = None,
+    validate: bool = True,
+    protocol: str | Protocol = "paper",
+    parts: PartsKind = "parts",
     threads: int | None = None,
     device: str = "cpu",
     out: str | Path | None = None,
@@ -124,8 +154,9 @@ def plan(
     """Grasps of all objects, one after the other, as far as the hand can hold them.
 
     1. If asked for, find the order in which the hand can hold most.
-    2. For each object: grasps of it while the objects before are held, continuing good grasps of those.
-    3. Save the stage. Stop, and say why, if no grasp of it is good or nothing of the hand is left.
+    2. For each object: grasps of it while the objects before are held, continuing what held of those, from
+       where it came to rest in physics.
+    3. Try the stage in physics and save it. Stop, and say why, if none holds or nothing of the hand is left.
 
     With `out`, a stage is on disk as soon as it is finished; planning the same into the same folder again
     goes on after the last finished stage, with the result that an uninterrupted run has.
@@ -139,6 +170,9 @@ def plan(
       pairs: Opposed pairs of contacts that hold each object; 1 by default.
       settings: All of the settings.
       order: "given", or "auto" to search for it.
+      validate: Try every stage in physics and continue only what held. Otherwise, what is geometrically good.
+      protocol: What a grasp has to stand; a name of physics.protocol.PROTOCOLS or a record.
+      parts: "hull" lets convex hulls stand in for the objects in physics; see objects.parts.
       threads: Threads that share the work; all cores by default. They do not change the result.
       device: "cpu", or a CUDA device such as "cuda:0".
       out: Folder to save to; see run_folder.py.
@@ -154,6 +188,7 @@ def plan(
     given = {"count": count, "method": method, "seed": seed, "pairs": pairs}
     settings = replace(settings or Settings(), **{k: v for k, v in given.items() if v is not None})
     _check(hand, objects, settings, order, device)
+    rules = find_protocol(protocol) if isinstance(protocol, str) else protocol
     planner = Planner.of(hand, settings, threads=threads, device=device)
     result = Plan(
         hand=hand,
@@ -164,8 +199,10 @@ def plan(
         preference=(None,) * len(objects),
         device=device,
         threads=planner.threads,
+        validation=Validation(protocol=rules, parts=parts) if validate else None,
         origin=origin or Origin(),
     )
+    tester = Tester(hand, rules, parts=parts, threads=planner.threads)
     folder = None if out is None else _open(out, result, force)
     if folder is not None and folder.found is not None:
         result = folder.resumed(result)
@@ -175,6 +212,8 @@ def plan(
         compile_kernels(each, device, lambda name: say(f"compiling kernels (once a machine): {name}"))
     if order == "auto" and not result.stages:
         result = _ordered(planner, result, say)
+    if validate:
+        tester.prepare(result.objects, say)
 
     stopped = None
     for n in range(len(result.stages), len(objects)):
@@ -182,11 +221,13 @@ def plan(
         if stopped:
             break
         title = f"stage {n + 1} of {len(objects)}, {result.objects[n].name}"
+        before, parents = _continued(result, planner.threads)
         try:
             stage = planner.stage(
                 result.objects[: n + 1],
-                result.stages[-1] if n else None,
+                before,
                 to_come=len(objects) - n - 1,
+                parents=parents,
                 preference=result.preference[n],
                 progress=lambda line, title=title: say(f"{title}: {line}"),
             )
@@ -196,6 +237,10 @@ def plan(
             stopped = str(error)
             break
         result = replace(result, stages=(*result.stages, stage))
+        if result.validation is not None:
+            say(f"{title}: {len(stage)} grasps in physics")
+            seen = tester.add_stage(result.validation, result.objects[: n + 1], stage)
+            result = replace(result, validation=seen)
         if folder is not None:
             folder.save(result)
         if on_stage is not None:
@@ -204,6 +249,41 @@ def plan(
     if folder is not None:
         folder.save(result)
     return result
+
+
+def validate(
+    plan: Plan,
+    protocol: str | Protocol = "paper",
+    *,
+    parts: PartsKind = "parts",
+    threads: int | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Plan:
+    """The plan with all of its grasps tried in physics, under any protocol; `best` and `held` go by it.
+
+    Stages are tried as they were generated; nothing is planned anew.
+
+    Args:
+      plan: Plan.
+      protocol: A name of physics.protocol.PROTOCOLS, or a record.
+      parts: "hull" lets convex hulls stand in for the objects; see objects.parts.
+      threads: Threads that share the work; all cores by default. They do not change the result.
+      progress: Called with a line now and then.
+
+    Raises:
+      PlanError: The plan has no finished stage.
+    """
+    say = progress or (lambda _: None)
+    rules = find_protocol(protocol) if isinstance(protocol, str) else protocol
+    if not plan.stages:
+        raise PlanError(f"{plan!r} has no finished stage to validate")
+    tester = Tester(plan.hand, rules, parts=parts, threads=threads)
+    tester.prepare(plan.objects[: len(plan.stages)], say)
+    result = Validation(protocol=rules, parts=parts)
+    for n, stage in enumerate(plan.stages):
+        say(f"stage {n + 1} of {len(plan.stages)}, {stage.object_name}: {len(stage)} grasps in physics")
+        result = tester.add_stage(result, plan.objects[: n + 1], stage)
+    return replace(plan, validation=result)
 
 
 def _check(hand: Hand, objects: Sequence[Object], settings: Settings, order: str, device: str) -> None:
@@ -221,14 +301,14 @@ def _check(hand: Hand, objects: Sequence[Object], settings: Settings, order: str
 
 def _open(out: str | Path, plan: Plan, force: bool) -> "RunFolder":
     # Saving knows what a plan is, so a plan learns of saving only here.
-    from fistful.synthesis.run_folder import RunFolder
+    from fistful.planning.run_folder import RunFolder
 
     return RunFolder.open(Path(out).expanduser(), plan, force=force)
 
 
 def _ordered(planner: Planner, plan: Plan, say: Callable[[str], None]) -> Plan:
     """The plan with its objects in the order that a search advises."""
-    from fistful.synthesis.order import search_order
+    from fistful.planning.order import search_order
 
     found = search_order(planner, plan.objects, progress=say)
     return replace(
@@ -241,9 +321,23 @@ def _ordered(planner: Planner, plan: Plan, say: Callable[[str], None]) -> Plan:
     )
 
 
+def _continued(plan: Plan, threads: int) -> tuple[Stage | None, np.ndarray | None]:
+    """The stage that the next one continues, at rest if it was tried in physics, and which grasps of it."""
+    if not plan.stages or plan.validation is None:
+        return (plan.stages[-1] if plan.stages else None), None
+    n = len(plan.stages)
+    rest = settled(plan.hand, plan.objects[:n], plan.stages[-1], plan.validation.verdicts[-1], threads)
+    return rest, parents_of(rest, plan.held())
+
+
 def _dead_end(plan: Plan) -> str | None:
-    """Why nothing can follow the last stage: it has no good grasp. None if it has, or if all may go on."""
-    if not plan.stages or plan.stages[-1].good.any():
+    """Why nothing can follow the last stage: no grasp holds, or is good. None if something can."""
+    if not plan.stages:
+        return None
+    if plan.validation is not None:
+        tried = plan.validation.verdicts[-1]
+        return None if plan.held().any() else why_none_held(plan.stages[-1], tried, plan.validation.protocol)
+    if plan.stages[-1].good.any():
         return None
     stage, done = plan.stages[-1], len(plan.stages) == len(plan.objects)
     if plan.settings.parents == "all" and not done:
@@ -262,8 +356,10 @@ def _dead_end(plan: Plan) -> str | None:
     )
 
 
-def _stage_summary(stage: Stage) -> dict[str, Any]:
+def _stage_summary(plan: Plan, number: int) -> dict[str, Any]:
+    stage = plan.stages[number]
     g, m = stage.grasps, stage.measures
+    records = [] if plan.validation is None else validation_record(plan.stages, plan.validation)
     used = np.bincount(g.space, minlength=len(stage.spaces))
     often = [t for t in np.argsort(-used, kind="stable") if used[t]]
     return {
@@ -275,6 +371,8 @@ def _stage_summary(stage: Stage) -> dict[str, Any]:
         "contact_distance_mm": _spread(m.contact_distance_mm.max(axis=1)),
         "self_penetration_mm": _spread(m.self_penetration_mm),
         "object_penetration_mm": _spread(m.object_penetration_mm),
+        "best_quality": _number(g.quality[plan.best(number)]),
+        "validation": records[number] if number < len(records) else None,
         "energy": dict(zip(TERMS, map(_number, np.median(g.energy, axis=0)), strict=True)),
         "cpu_s": round(stage.cpu_s, 3),
         "wall_s": round(stage.wall_s, 3),

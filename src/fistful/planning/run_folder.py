@@ -27,23 +27,33 @@ from fistful.hands.model import Model
 from fistful.objects.inspection import MeshReport
 from fistful.objects.object import Object, restore_object
 from fistful.objects.reading import read_mesh
+from fistful.physics.protocol import Protocol
+from fistful.physics.verdict import Verdicts
+from fistful.planning.plan import Origin, Plan
+from fistful.planning.validation import Validation
 from fistful.synthesis.measure import Measures
-from fistful.synthesis.plan import Origin, Plan
 from fistful.synthesis.settings import Settings
 from fistful.synthesis.stage import Grasps, Stage
 
-SCHEMA = 1
+SCHEMA = 2
 FORMAT = "fistful plan"
 HEAD = "plan.json"
 _HAND_MODEL, _HAND_DESCRIPTION, _MESHES = "hand.xml", "hand.toml", "objects"
-_OURS = re.compile(r"plan\.json|stage_\d+\.npz|hand\.(xml|toml)|objects|picture\.png|.*\.tmp")
+_OURS = re.compile(
+    r"plan\.json|(stage|verdicts|validation_[\w-]+)_\d+\.npz|validation_[\w-]+\.json|hand\.(xml|toml)|objects|picture\.png|.*\.tmp"
+)
 _Record = TypeVar("_Record")
 
 
-def load_plan(folder: str | Path) -> Plan:
+def load_plan(folder: str | Path, protocol: str | None = None) -> Plan:
     """The plan in a folder, bit for bit as it was saved. Reads files; prepares objects that are not cached.
 
     A plan that was interrupted has fewer stages than objects, and says so in `stopped`.
+
+    Args:
+      folder: Folder.
+      protocol: Name of a protocol by which `fistful validate` tried the plan later; default: the validation
+        that planning went by.
 
     Raises:
       PlanError: The folder holds no plan, one of a newer version, or a damaged one.
@@ -64,6 +74,7 @@ def load_plan(folder: str | Path) -> Plan:
             device=record["device"],
             threads=record["threads"],
             stages=tuple(_read_stage(folder, n, entry) for n, entry in enumerate(record["stages"], 1)),
+            validation=_read_validation(folder, _validation_record(folder, record, protocol)),
             stopped=record["stopped"],
             origin=_parsed(Origin, record["origin"]),
         )
@@ -73,6 +84,22 @@ def load_plan(folder: str | Path) -> Plan:
         return plan
 
 
+def save_validation(folder: str | Path, plan: Plan) -> Path:
+    """Write a plan's validation into its folder, by the name of its protocol; returns the head's file."""
+    folder = Path(folder).expanduser()
+    if plan.validation is None:
+        raise PlanError("there is no validation to save: validate the plan first")
+    name = f"validation_{plan.validation.protocol.name}"
+    stages = [
+        _write_verdicts(folder / f"{name}_{n}.npz", plan.validation, n - 1)
+        for n in range(1, len(plan.validation.verdicts) + 1)
+    ]
+    record = {"format": FORMAT, "schema": SCHEMA, **_rules(plan.validation), "stages": stages}
+    text = json.dumps(record, indent=1, allow_nan=False) + "\n"
+    _write(folder / f"{name}.json", lambda file: file.write(text.encode()))
+    return folder / f"{name}.json"
+
+
 class RunFolder:
     """A folder that a plan is saved to, stage by stage."""
 
@@ -80,7 +107,7 @@ class RunFolder:
         self.path = path
         self.found = found
         """What `plan.json` says of the same plan, if it was begun here; None to start anew."""
-        names = () if found is None else ("hand", "objects", "stages")
+        names = () if found is None else ("hand", "objects", "stages", "validation")
         self._entries: dict[str, Any] = {name: (found or {})[name] for name in names}
 
     @classmethod
@@ -122,6 +149,7 @@ class RunFolder:
                 order_explanation=found["order_explanation"],
                 preference=_preference(found),
                 stages=tuple(_read_stage(self.path, n, e) for n, e in enumerate(found["stages"], 1)),
+                validation=_read_validation(self.path, found["validation"]),
                 origin=_parsed(Origin, found["origin"]),
             )
 
@@ -134,6 +162,11 @@ class RunFolder:
         stages = self._entries["stages"]
         for n in range(len(stages) + 1, len(plan.stages) + 1):
             stages.append(_write_stage(self.path, n, plan.stages[n - 1]))
+        if plan.validation is not None:
+            tried = self._entries["validation"]["stages"]
+            for n in range(len(tried) + 1, len(plan.validation.verdicts) + 1):
+                path = self.path / f"verdicts_{n}.npz"
+                tried.append(_write_verdicts(path, plan.validation, n - 1))
         text = json.dumps(self._head(plan), indent=1, allow_nan=False) + "\n"
         _write(self.path / HEAD, lambda file: file.write(text.encode()))
 
@@ -151,6 +184,7 @@ class RunFolder:
             "hand": _write_hand(self.path, plan),
             "objects": [_write_object(self.path, n, item) for n, item in enumerate(plan.objects, 1)],
             "stages": [],
+            "validation": None if plan.validation is None else _rules(plan.validation) | {"stages": []},
         }
 
     def _head(self, plan: Plan) -> dict[str, Any]:
@@ -158,8 +192,7 @@ class RunFolder:
             "format": FORMAT,
             "schema": SCHEMA,
             "fistful": __version__,
-            **_identity(plan),
-            **self._entries,
+            **_identity(plan) | self._entries,
             "order": list(plan.order),
             "order_explanation": plan.order_explanation,
             "preference": [None if p is None else np.asarray(p).tolist() for p in plan.preference],
@@ -172,7 +205,8 @@ class RunFolder:
 def _identity(plan: Plan) -> dict[str, Any]:
     """What has to be the same for a plan to be continued, besides hand, objects and version."""
     settings = json.loads(json.dumps(asdict(plan.settings)))
-    return {"settings": settings, "ordering": plan.ordering, "device": plan.device}
+    rules = None if plan.validation is None else _rules(plan.validation)
+    return {"settings": settings, "ordering": plan.ordering, "device": plan.device, "validation": rules}
 
 
 def _difference(found: dict[str, Any], plan: Plan) -> str | None:
@@ -192,6 +226,7 @@ def _difference(found: dict[str, Any], plan: Plan) -> str | None:
             return f"{item.name} is another mesh now, or was scaled differently (--rescale, --units)"
     now = _flat(_identity(plan))
     then = _flat({name: found[name] for name in _identity(plan)})
+    then.pop("validation.stages", None)
     for name in sorted(now.keys() | then.keys()):
         if now.get(name) != then.get(name):
             return f"{name} is {then.get(name)} there and {now.get(name)} now"
@@ -216,6 +251,11 @@ def _read_head(folder: Path) -> dict[str, Any]:
         record = json.loads(head.read_text(encoding="utf-8"))
         if record["format"] != FORMAT:
             raise PlanError(f"{head} is not of a plan; `fistful plan OBJECT ... --out DIR` makes one")
+        if record["schema"] < SCHEMA:
+            raise PlanError(
+                f"{folder} was written by fistful {record['fistful']} in format {record['schema']}; this one "
+                f"reads format {SCHEMA}: plan anew with --force"
+            )
         if record["schema"] > SCHEMA:
             raise PlanError(
                 f"{folder} was written by fistful {record['fistful']} (format {record['schema']}), which is "
@@ -318,6 +358,51 @@ def _read_stage(folder: Path, number: int, entry: dict[str, Any]) -> Stage:
         cpu_s=entry["cpu_s"],
         wall_s=entry["wall_s"],
     )
+
+
+def _rules(validation: Validation) -> dict[str, Any]:
+    """What the grasps had to stand, as JSON-able values."""
+    return json.loads(json.dumps({"protocol": validation.protocol.to_dict(), "parts": validation.parts}))
+
+
+def _write_verdicts(path: Path, validation: Validation, stage: int) -> dict[str, Any]:
+    verdicts = validation.verdicts[stage]
+    columns = {f.name: getattr(verdicts, f.name) for f in fields(Verdicts)}
+    digest = _write(path, lambda file: np.savez_compressed(file, allow_pickle=False, **columns))
+    return {
+        "file": path.name,
+        "sha256": digest,
+        "valid": int(verdicts.success.sum()),
+        "cpu_s": validation.cpu_s[stage],
+        "wall_s": validation.wall_s[stage],
+    }
+
+
+def _validation_record(folder: Path, head: dict[str, Any], protocol: str | None) -> dict[str, Any] | None:
+    """What the folder says of the validation that planning went by, or of a later one."""
+    if protocol is None:
+        return head["validation"]
+    path = folder / f"validation_{protocol}.json"
+    if not path.is_file():
+        raise PlanError(
+            f"{folder} has no verdicts by protocol {protocol!r}; `fistful validate {folder} --protocol "
+            f"{protocol}` makes them"
+        )
+    with _damage(path):
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _read_validation(folder: Path, entry: dict[str, Any] | None) -> Validation | None:
+    if entry is None:
+        return None
+    validation = Validation(protocol=Protocol.from_dict(entry["protocol"]), parts=entry["parts"])
+    for stage in entry["stages"]:
+        path = folder / Path(stage["file"]).name
+        _intact(path, stage["sha256"])
+        with np.load(path, allow_pickle=False) as file:
+            verdicts = Verdicts(**{f.name: file[f.name] for f in fields(Verdicts)})
+        validation = validation.with_stage(verdicts, stage["cpu_s"], stage["wall_s"])
+    return validation
 
 
 def _preference(record: dict[str, Any]) -> tuple[np.ndarray | None, ...]:

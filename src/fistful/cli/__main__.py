@@ -1,0 +1,5 @@
+"""`python -m fistful.cli` is `fistful`."""
+
+from fistful.cli import main
+
+main()

@@ -1,0 +1,119 @@
+"""`fistful validate`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from fistful.cli.console import print_json, say_where, show, steps, table
+from fistful.errors import FistfulError
+from fistful.objects import PartsKind
+
+if TYPE_CHECKING:
+    from fistful.planning.plan import Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validate:
+    """Try the grasps of a plan in physics, under any protocol, and say which hold and why others do not.
+
+    Nothing is planned anew: every grasp is tried as it was generated. Verdicts are saved in the folder of the
+    run, with the protocol that they were made by.
+    """
+
+    run_folder: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(name="run", metavar="RUN")] = None
+    """Folder of a plan, as `fistful plan` wrote it."""
+    protocol: str = "paper"
+    """paper, strict, shake, or paper-ghosts (objects pass through each other; for comparison only)."""
+    parts: PartsKind = "parts"
+    """Shapes of objects: convex parts, or hull, which is quicker to make and fills every hole."""
+    hand_model: Literal["own", "menagerie"] = "own"
+    """menagerie: the vendor's model of the hand, from MENAGERIE_ROOT, and how far its verdicts agree."""
+    grasp: int | None = None
+    """Say what happened to this grasp of the last stage, and to all it continues."""
+    threads: int | None = None
+    """Threads that share the work; all cores by default. They do not change the result."""
+    json: bool = False
+    """Print one JSON document instead of a table."""
+
+    def run(self) -> None:
+        """Print to standard output; write verdicts into the folder. Exit code 2 if nothing holds."""
+        from fistful.physics.protocol import find_protocol
+        from fistful.planning.plan import validate
+        from fistful.planning.run_folder import load_plan, save_validation
+
+        if self.run_folder is None:
+            raise FistfulError("name the folder of a plan: fistful validate RUN; `fistful plan` makes one")
+        rules = find_protocol(self.protocol)
+        with steps(f"reading {self.run_folder}"):
+            plan = load_plan(self.run_folder)
+        if self.grasp is not None and not 0 <= self.grasp < len(plan.stages[-1]):
+            raise FistfulError(
+                f"--grasp {self.grasp}: the last stage has grasps 0 to {len(plan.stages[-1]) - 1}"
+            )
+        with steps("validating") as step:
+            seen = validate(plan, rules, parts=self.parts, threads=self.threads, progress=step)
+        saved = save_validation(self.run_folder, seen)
+        summary = seen.summary()
+        document: dict[str, Any] = {
+            "run": self.run_folder,
+            "protocol": summary["protocol"],
+            "stages": [row["validation"] for row in summary["stages"]],
+            "saved": saved,
+        }
+        if self.grasp is not None:
+            document["grasp"] = _story(seen, self.grasp)
+        if self.json:
+            print_json(document)
+        else:
+            _print(seen, document)
+            say_where("verdicts", saved)
+        if not seen.held(0).any():
+            raise SystemExit(2)
+
+
+def _print(plan: "Plan", document: dict[str, Any]) -> None:
+    rows = table(
+        "stage",
+        "object",
+        "generated>>",
+        "tried>>",
+        "valid>>",
+        "SR %>>",
+        "chained %>>",
+        "penetration mm>>",
+        "drift mm>>",
+        "turn deg>>",
+        "CPU s>>",
+        "fates",
+    )
+    for number, v in enumerate(document["stages"], 1):
+        lengths = ("-" if v[k] is None else f"{v[k]:.2f}" for k in ("penetration_mm", "drift_mm", "turn_deg"))
+        rows.add_row(
+            str(number),
+            v["object"],
+            *(str(v[k]) for k in ("generated", "tried", "valid")),
+            f"{v['sr']:.1f}",
+            f"{v['sr_chained']:.1f}",
+            *lengths,
+            f"{v['cpu_s']:.1f}",
+            ", ".join(f"{name} {n}" for name, n in v["reasons"].items()),
+        )
+    show(rows)
+    assert plan.validation is not None
+    print(f"protocol {plan.validation.protocol.name}: {plan.validation.protocol.summary}")
+    print("tried: grasps that continue one that held; SR: of those; chained: of all from the first stage on")
+    for line in document.get("grasp", ()):
+        print(line)
+
+
+def _story(plan: "Plan", grasp: int) -> list[str]:
+    """What happened to a grasp of the last stage and to those it continues, one line each."""
+    assert plan.validation is not None
+    names = [stage.object_name for stage in plan.stages]
+    path = plan.lineage(-1, grasp)
+    return [
+        f"stage {n}, grasp {i}: {verdicts.explain(i, names)}"
+        for n, (i, verdicts) in enumerate(zip(path, plan.validation.verdicts, strict=True), 1)
+    ]

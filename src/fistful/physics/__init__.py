@@ -1,0 +1,1 @@
+"""Grasps in physics: scenes for MuJoCo, frozen protocols, verdicts that say why."""

@@ -1,0 +1,239 @@
+"""Trials: grasps simulated under a protocol, all at once, with the same bits on any number of threads."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from mujoco.batch import Batch, SimulationError
+
+from fistful.geometry.pose import apply
+from fistful.physics.protocol import Protocol
+from fistful.physics.scene import Scene, facing
+from fistful.physics.shake import inertial_wrench, motion
+from fistful.physics.verdict import DIRECTIONS, Reason, Verdicts
+
+CHECKS = 5
+"""How often drift is looked at in each test, and what is lost taken out."""
+SHAKE_CHECKS = 24
+GONE = 0.3
+"""m. An object that has moved this far in the hand and does not touch it will not come back."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Attempts:
+    """N grasps of n objects to be tried; H is the hand base.
+
+    Attributes:
+      q: (N, K) float. Joints at the grasp.
+      pre_grasp, squeeze: (N, K) float. Joint targets before and after it. The targets of joints that hold
+        something already are those that hold it, in both.
+      moving: (N, K) bool. Joints that close on the last object.
+      p_HO, R_HO: (N, n, 3), (N, n, 3, 3) float, m. Objects.
+      penetration_mm: (N,) float. Deepest overlap, on exact meshes.
+    """
+
+    q: np.ndarray
+    pre_grasp: np.ndarray
+    squeeze: np.ndarray
+    moving: np.ndarray
+    p_HO: np.ndarray
+    R_HO: np.ndarray
+    penetration_mm: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.q)
+
+    def take(self, index: np.ndarray) -> "Attempts":
+        """The attempts of an index array or mask."""
+        return Attempts(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
+
+def simulate(scene: Scene, protocol: Protocol, attempts: Attempts, *, threads: int = 0) -> Verdicts:
+    """Close, settle, test. A grasp leaves the trial at its first failure.
+
+    Args:
+      scene: Hand and objects, compiled for the protocol.
+      protocol: Protocol.
+      attempts: Grasps.
+      threads: Threads that share the work; 0 for all cores. They do not change the result.
+    """
+    return _Trial(scene, protocol, attempts, threads).run()
+
+
+State = dict[str, np.ndarray]
+"""What a simulation goes on from, by MuJoCo's names, one row a simulation."""
+
+
+class _Trial:
+    """Grasps on their way through a protocol."""
+
+    def __init__(self, scene: Scene, protocol: Protocol, attempts: Attempts, threads: int):
+        self.scene, self.protocol, self.attempts, self.threads = scene, protocol, attempts, threads
+        N, n = attempts.p_HO.shape[:2]
+        self.reason = np.full(N, Reason.HELD, int)
+        self.culprit = np.full(N, -1)
+        self.direction = np.full(N, -1)
+        self.drift_mm, self.turn_deg = np.zeros((2, N, n))
+
+    def run(self) -> Verdicts:
+        a = self.attempts
+        self._fail(np.flatnonzero(a.penetration_mm > self.protocol.max_penetration_mm), Reason.DEEP)
+        alive = self._alive()
+        q, p_HO, R_HO = a.q.copy(), a.p_HO.copy(), a.R_HO.copy()
+        settled = None
+        if len(alive):
+            settled = self._close(alive)
+            q[alive] = settled["qpos"][:, self.scene.independent]
+            p_HO[alive], R_HO[alive] = self.scene.poses(settled["qpos"])
+            broken = ~np.isfinite(q).all(axis=1) | ~np.isfinite(p_HO).all(axis=(1, 2))
+            q[broken], p_HO[broken], R_HO[broken] = a.q[broken], a.p_HO[broken], a.R_HO[broken]
+        self.p_HO, self.R_HO = p_HO, R_HO
+        if settled is not None:
+            self._test(alive, settled)
+        return Verdicts(
+            reason=self.reason,
+            culprit=self.culprit,
+            direction=self.direction,
+            penetration_mm=a.penetration_mm,
+            shift_mm=1e3 * np.linalg.norm(p_HO - a.p_HO, axis=-1),
+            drift_mm=self.drift_mm,
+            turn_deg=self.turn_deg,
+            q=q,
+            p_HO=p_HO,
+            R_HO=R_HO,
+        )
+
+    def _alive(self) -> np.ndarray:
+        return np.flatnonzero(self.reason == Reason.HELD)
+
+    def _fail(self, grasps: np.ndarray, reason: Reason, culprit: Any = -1, direction: int = -1) -> None:
+        self.reason[grasps], self.culprit[grasps], self.direction[grasps] = reason, culprit, direction
+
+    def _close(self, alive: np.ndarray) -> State:
+        """Simulate closing; the states afterwards."""
+        p, scene, a = self.protocol, self.scene, self.attempts.take(alive)
+        start = np.where(a.moving, a.pre_grasp, a.q) if p.start == "pre-grasp" else a.q
+        run = _Run(scene, len(alive), self.threads)
+        run.qpos[:] = scene.qpos(a.q, a.p_HO, a.R_HO)
+        strange = run.depth_mm() > a.penetration_mm[:, None] + p.max_stand_in_mm
+        run.qpos[:] = scene.qpos(start, a.p_HO, a.R_HO)
+        ramp = max(1, round(p.close_s / p.step_s))
+        ways = [start, a.q, a.squeeze] if p.start == "pre-grasp" else [a.q, a.squeeze]
+        for k in range(1, ramp + 1):
+            along = k / ramp * (len(ways) - 1)
+            leg = min(int(np.ceil(along)), len(ways) - 1) - 1
+            target = ways[leg] + (along - leg) * (ways[leg + 1] - ways[leg])
+            run.ctrl[:] = np.where(a.moving, target, a.squeeze)
+            run.step(p.substeps)
+        run.step(round(p.settle_s / p.step_s) * p.substeps)
+        touching = run.touching()
+        lost = ~touching.all(axis=1)
+        self._fail(alive[lost], Reason.UNTOUCHED, np.argmin(touching[lost], axis=1))
+        self._fail(alive[run.broken], Reason.UNSTABLE)
+        unfair = strange.any(axis=1)
+        self._fail(alive[unfair], Reason.STAND_IN, np.argmax(strange[unfair], axis=1))
+        return run.state()
+
+    def _test(self, alive: np.ndarray, settled: "State") -> None:
+        """Pushes, one after the other, or the shake; only what held so far takes part."""
+        tests = range(len(DIRECTIONS)) if self.protocol.test == "pushes" else (-1,)
+        for direction in tests:
+            kept = np.flatnonzero(self.reason[alive] == Reason.HELD)
+            if not len(kept):
+                return
+            grasps, run = alive[kept], _Run(self.scene, len(kept), self.threads)
+            run.load({name: values[kept] for name, values in settled.items()})
+            if direction >= 0:
+                weight = self.protocol.acceleration * self.scene.mass[:, None] * DIRECTIONS[direction]
+                run.force[:, self.scene.bodies, :3] = weight
+                self._wait(run, grasps)
+            else:
+                self._shake(run, grasps)
+            self._judge(run, grasps, direction)
+
+    def _wait(self, run: "_Run", grasps: np.ndarray) -> None:
+        """All steps of the protocol with a hand that stays; simulations whose end is clear stop early."""
+        p, going = self.protocol, np.arange(len(grasps))
+        for k in range(CHECKS):
+            steps = (p.steps * (k + 1)) // CHECKS - (p.steps * k) // CHECKS
+            run.step(steps * p.substeps, going)
+            drift = self._look(grasps[going], run.qpos[going])
+            gone = np.any((drift > 1e3 * GONE) & ~run.touching()[going], axis=1)
+            going = going[~gone & ~run.broken[going]]
+            if not len(going):
+                break
+
+    def _shake(self, run: "_Run", grasps: np.ndarray) -> None:
+        """All steps of the protocol with a hand that moves. Seen from it, the objects are pulled about."""
+        p, scene = self.protocol, self.scene
+        down_H, along_H = facing(scene.hand)
+        steps, dt = p.steps * p.substeps, p.step_s / p.substeps
+        for k in range(steps):
+            moving = motion(k * dt, down_H, along_H, p.acceleration)
+            p_HO, R_HO = scene.poses(run.qpos)
+            v_H, w_O = scene.velocities(run.qvel)
+            w_H, r_HC = apply(R_HO, w_O), apply(R_HO, scene.com_O)
+            inertia_H = R_HO @ scene.inertia_O @ np.swapaxes(R_HO, -1, -2)
+            v_H = v_H + np.cross(w_H, r_HC)
+            wrench = inertial_wrench(moving, scene.mass, inertia_H, p_HO + r_HC, v_H, w_H)
+            run.force[:, scene.bodies] = np.concatenate(wrench, axis=-1)
+            run.step(1)
+            if (k + 1) % max(1, steps // SHAKE_CHECKS) == 0:
+                self._look(grasps, run.qpos)
+
+    def _judge(self, run: "_Run", grasps: np.ndarray, direction: int) -> None:
+        """Fail what is out of contact, has moved too far, or is not a number."""
+        p, touching = self.protocol, run.touching()
+        far = self.drift_mm[grasps] > (np.inf if p.max_drift_mm is None else p.max_drift_mm)
+        far |= self.turn_deg[grasps] > (np.inf if p.max_turn_deg is None else p.max_turn_deg)
+        for reason, guilty in ((Reason.MOVED, far), (Reason.LOST, ~touching)):
+            failed = guilty.any(axis=1)
+            self._fail(grasps[failed], reason, np.argmax(guilty[failed], axis=1), direction)
+        self._fail(grasps[run.broken], Reason.UNSTABLE, -1, direction)
+
+    def _look(self, grasps: np.ndarray, qpos: np.ndarray) -> np.ndarray:
+        """Displacements (G, n), mm, from where the objects settled. The largest stay, as do rotations."""
+        p_HO, R_HO = self.scene.poses(qpos)
+        drift = 1e3 * np.linalg.norm(p_HO - self.p_HO[grasps], axis=-1)
+        R = np.swapaxes(self.R_HO[grasps], -1, -2) @ R_HO
+        turn = np.rad2deg(np.arccos(np.clip((np.trace(R, axis1=-2, axis2=-1) - 1) / 2, -1, 1)))
+        self.drift_mm[grasps] = np.fmax(self.drift_mm[grasps], drift)
+        self.turn_deg[grasps] = np.fmax(self.turn_deg[grasps], turn)
+        return drift
+
+
+class _Run:
+    """A batch of simulations of one scene."""
+
+    STATE = ("qpos", "qvel", "ctrl", "qacc_warmstart")
+
+    def __init__(self, scene: Scene, count: int, threads: int):
+        self.scene = scene
+        self.batch = Batch(scene.model, nsim=count, nthread=threads)
+        self.qpos, self.qvel = self.batch.bind("qpos"), self.batch.bind("qvel")
+        self.ctrl, self.force = self.batch.bind("ctrl"), self.batch.bind("xfrc_applied")
+        self.sensordata = self.batch.bind("sensordata")
+        self.broken = np.zeros(count, dtype=bool)
+
+    def load(self, state: State) -> None:
+        for name, values in state.items():
+            self.batch.bind(name)[:] = values
+
+    def state(self) -> State:
+        return {name: self.batch.bind(name).copy() for name in self.STATE}
+
+    def step(self, count: int, ids: np.ndarray | None = None) -> None:
+        try:
+            self.batch.step(ids=ids, nstep=count)
+        except SimulationError as error:
+            self.broken[error.ids] = True
+        self.broken |= ~np.isfinite(self.qpos).all(axis=1)
+
+    def touching(self) -> np.ndarray:
+        """(N, n) bool. Which objects are in contact with the hand."""
+        self.batch.forward()
+        return self.sensordata[:, self.scene.sensors] > 0
+
+    def depth_mm(self) -> np.ndarray:
+        """(N, n) float. How deep the hand is in each object, as the simulator sees it."""
+        return np.where(self.touching(), -1e3 * self.sensordata[:, self.scene.sensors + 1], 0.0)

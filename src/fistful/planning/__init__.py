@@ -1,0 +1,1 @@
+"""Sequences: plan a stage, try it in physics, go on from what held; orders; plans as folders."""
