@@ -16,7 +16,7 @@ from fistful.objects import load_object
 from fistful.synthesis import paper
 from fistful.synthesis.contact_set import contact_sets
 from fistful.synthesis.core import Core, launch
-from fistful.synthesis.paper import Paper
+from fistful.synthesis.paper import MARGIN, Paper
 from fistful.synthesis.stage import unpacked
 from fistful.synthesis.tables import ObjectTables
 from fistful.synthesis.task import Solution, Task, in_threads
@@ -218,6 +218,39 @@ def test_threads_do_not_matter():
     whole = optimise(task, x)
     for threads in (2, 3, 2 * GRASPS):
         assert_same(optimise(task, x, threads=threads), whole)
+
+
+def small_steps(monkeypatch, margin: float, careless: bool = False) -> tuple[Solution, float]:
+    """400 steps of up to a millimetre or two, and the share of them that list neighbours anew.
+
+    If careless, moves are measured from the step before instead of from where neighbours were listed.
+    """
+    monkeypatch.setattr(paper, "MARGIN", margin)
+    chains, stale = new_chains(*some_task(), replace(COLD, steps=400, step_size=1e-3)), []
+    data = chains.batch.data
+    launch(chains.evaluate)
+    for _ in range(400):
+        launch(chains.propose)
+        launch(chains.evaluate)
+        stale.append(data.stale.numpy().mean())
+        if careless:
+            wp.copy(data.listed_centre, data.centre)
+            wp.copy(data.listed_R, data.R_OB)
+    found = Solution(chains.chain.x.numpy().copy(), chains.chain.contact.numpy().copy())
+    return found, float(np.mean(stale))
+
+
+def test_neighbours_do_not_matter(monkeypatch, figure):
+    """Kept for a while or listed at every step: the same bits. A margin that is not kept shows."""
+    exact, always = small_steps(monkeypatch, 0.0)
+    assert always == 1
+    for margin in (MARGIN, 0.01):
+        found, share = small_steps(monkeypatch, margin)
+        assert_same(found, exact)
+        assert share < 0.5
+        figure(f"small steps that list neighbours anew, margin {1e3 * margin:.0f} mm", 100 * share, "%")
+    wrong, _ = small_steps(monkeypatch, 0.01, careless=True)
+    assert np.any(wrong.x != exact.x)
 
 
 def test_batches_do_not_know_of_each_other(monkeypatch):

@@ -19,6 +19,9 @@ from fistful.synthesis.task import Task
 from fistful.synthesis.touch_kernels import touch_kernel
 from fistful.synthesis.weights import TERMS, Weights
 
+_NOWHERE = 1e9
+"""m. Where bodies are said to have been before their neighbours are listed for the first time."""
+
 
 class Core:
     """A hand and objects, ready on a device."""
@@ -34,15 +37,22 @@ class Core:
         self.lanes = 1 if device == "cpu" else self.bodies + self.target + 1
         self.contacts = hand.set_surface.shape[1]
 
-    def batch(self, count: int, *, second_order: bool = False) -> "Batch":
-        """Memory for `count` grasps; with room for curvatures if they are to be refined."""
-        return Batch(self, count, second_order)
+    def batch(self, count: int, *, second_order: bool = False, margin: float = 0.0) -> "Batch":
+        """Memory for `count` grasps.
+
+        Args:
+          count: Number of grasps.
+          second_order: With room for curvatures, if they are to be refined.
+          margin: m. How far bodies may move before their neighbours are listed anew; 0 lists them every time.
+            Of no effect on results; pays where states move by less than this, evaluation after evaluation.
+        """
+        return Batch(self, count, second_order, margin)
 
 
 class Batch:
     """A block of grasps: state in, energy and gradient out. See BatchData for the arrays."""
 
-    def __init__(self, core: Core, count: int, second_order: bool):
+    def __init__(self, core: Core, count: int, second_order: bool, margin: float):
         self.core, self.count = core, count
         B, J, K, C, Q = core.bodies, core.joints, core.independent, core.contacts, core.target
         curved = B + Q if second_order else 0
@@ -60,6 +70,13 @@ class Batch:
             "centre": (count, B),
             "screw": (count, J),
             "moves": (count, B),
+            "stale": (count,),
+            "listed_centre": (count, B),
+            "listed_R": (count, B),
+            "near_skin": (count, Q + 1, len(core.tables.points)),
+            "near_count": (count, Q + 1, B),
+            "near_pair": (count, len(core.tables.geom_pair)),
+            "near_pair_count": (count,),
             "outer": (count, B + Q),
             "held": (count, B),
             "own": (count, B),
@@ -73,9 +90,12 @@ class Batch:
             "gradient": (count, 9 + K),
         }
         self.data: Any = BatchData()
-        for name, var in _fields(BatchData).items():
-            setattr(self.data, name, wp.zeros(shapes[name], dtype=var.type.dtype, device=core.device))
+        for name, shape in shapes.items():
+            dtype = _fields(BatchData)[name].type.dtype
+            setattr(self.data, name, wp.zeros(shape, dtype=dtype, device=core.device))
         self.data.active.fill_(1)
+        self.data.margin = margin
+        self.data.listed_centre.fill_(_NOWHERE)
 
     def write_task(self, task: Task) -> None:
         """Set joints, masks, surfaces and held objects of a task that has as many grasps."""

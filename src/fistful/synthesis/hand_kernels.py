@@ -63,11 +63,36 @@ def place_bodies(hand: HandData, batch: BatchData, n: int):
         batch.moves[n, b] = moved
 
 
+@wp.func
+def strayed(hand: HandData, batch: BatchData, n: int) -> bool:
+    """Whether a point may be farther than the margin from where it was when neighbours were listed.
+
+    A point moves with the centre of its body's ball and turns about it by at most |dR| times the radius; the
+    norm of a difference dR of two rotations is the root of half the sum of its squares. Rounding gets 1 um.
+    """
+    for b in range(hand.parent.shape[0]):
+        shift = wp.length(batch.centre[n, b] - batch.listed_centre[n, b])
+        dR = batch.R_OB[n, b] - batch.listed_R[n, b]
+        turn = wp.sqrt(0.5 * wp.ddot(dR, dR)) * hand.body_radius[b]
+        if not (shift + turn + 1.0e-6 <= batch.margin):  # Also if it is not a number.
+            return True
+    return False
+
+
 @wp.kernel
 def pose_kernel(hand: HandData, batch: BatchData):
+    """Place the bodies and say if touch_kernel, which has to follow, must list their neighbours anew."""
     n = wp.tid()
     if batch.active[n] == 1:
         place_bodies(hand, batch, n)
+        batch.stale[n] = 1
+        if batch.margin > 0.0:
+            if strayed(hand, batch, n):
+                for b in range(hand.parent.shape[0]):
+                    batch.listed_centre[n, b] = batch.centre[n, b]
+                    batch.listed_R[n, b] = batch.R_OB[n, b]
+            else:
+                batch.stale[n] = 0
 
 
 @wp.struct

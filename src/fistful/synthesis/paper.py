@@ -24,6 +24,8 @@ from fistful.synthesis.weights import Weights
 
 BATCH = 256
 """Grasps that share one mean square gradient, as in the paper."""
+MARGIN = 1e-3
+"""m. Margin of the neighbours (see neighbour_kernels): most of the 6000 steps are much shorter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +135,7 @@ class _Chains:
 
         N, D = len(task), x.shape[1]
         self.steps = s.steps
-        self.batch = core.batch(N)
+        self.batch = core.batch(N, margin=MARGIN)
         self.batch.write_task(task)
         self.batch.write(x=x, contact=contact)
         self.batch.data.w_hop.fill_(s.weights.hop)

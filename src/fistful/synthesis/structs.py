@@ -45,6 +45,7 @@ class HandData:
     tree_node: wp.array(dtype=int)
     tree_point: wp.array(dtype=int)
     geom_start: wp.array(dtype=int)
+    geom_body: wp.array(dtype=int)
     cylinder: wp.array(dtype=int)
     core: wp.array(dtype=wp.vec3)
     radius: wp.array(dtype=float)
@@ -128,6 +129,16 @@ class BatchData:
     centre: wp.array2d(dtype=wp.vec3)
     screw: wp.array2d(dtype=wp.spatial_vector)
     moves: wp.array2d(dtype=int)
+    # Neighbours (neighbour_kernels): how far a body may move before they are listed anew, if one has; where
+    # bodies were then; skin points near each object and their number, body after body; pairs of shapes.
+    margin: float
+    stale: wp.array(dtype=int)
+    listed_centre: wp.array2d(dtype=wp.vec3)
+    listed_R: wp.array2d(dtype=wp.mat33)
+    near_skin: wp.array3d(dtype=int)
+    near_count: wp.array3d(dtype=int)
+    near_pair: wp.array2d(dtype=int)
+    near_pair_count: wp.array(dtype=int)
     # Wrenches: by the target object (base and joints feel it); within the hand and its held objects (only
     # joints do); their curvatures for the least-squares refinement.
     outer: wp.array2d(dtype=wp.spatial_vector)

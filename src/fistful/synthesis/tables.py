@@ -113,11 +113,12 @@ class HandTables:
       node_next: (M, 3) int. Its skip, first, last.
       tree_node, tree_point: (G + 1,) int. Nodes and points of each shape's tree.
       geom_start: (B + 1,) int. Shapes of each body.
+      geom_body: (G,) int. Body of each shape.
       cylinder, core, radius, p_BG, R_BG, ball: (G, ...). Shapes as `geometry.primitives.Shapes`, and the
         radius of the ball around each.
       body_centre, body_radius: (B, 3), (B,). Ball around the skin points and shapes of a body.
       pair_body: (Q, 2) int. Pairs of bodies whose shapes must not overlap.
-      pair_reach: (Q,) float, m2. Squared distance of their centres from which on they can not.
+      pair_reach: (Q,) float, m. Distance of their centres from which on they can not.
       pair_start: (Q + 1,) int. Pair q tests geom_pair[pair_start[q] .. pair_start[q + 1]].
       geom_pair: (R, 2) int.
       probe_body, probe_p_B: (64,), (64, 3). A few of the skin points, well spread.
@@ -145,6 +146,7 @@ class HandTables:
     tree_node: np.ndarray
     tree_point: np.ndarray
     geom_start: np.ndarray
+    geom_body: np.ndarray
     cylinder: np.ndarray
     core: np.ndarray
     radius: np.ndarray
@@ -208,6 +210,7 @@ class HandTables:
             upper=model.upper,
             **BallTree.join(trees),
             geom_start=np.searchsorted(geom_body, np.arange(bodies + 1)),
+            geom_body=geom_body,
             cylinder=shapes.cylinder[order].astype(int),
             core=shapes.core[order],
             radius=shapes.radius[order],
@@ -217,7 +220,7 @@ class HandTables:
             body_centre=centre,
             body_radius=reach,
             pair_body=pair_body.reshape(-1, 2),
-            pair_reach=reach[pair_body.reshape(-1, 2)].sum(axis=1) ** 2,
+            pair_reach=reach[pair_body.reshape(-1, 2)].sum(axis=1),
             pair_start=np.cumsum([0, *counts]),
             geom_pair=pairs,
             probe_body=hand.skin.body[kept[:PROBES]],

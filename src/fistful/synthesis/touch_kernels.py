@@ -6,13 +6,14 @@ bodies.
 A slot is a body, a held object or the hand against itself.
 `order` 1 sums depths, as the paper's terms do: a point of depth d pushes with force 1. `order` 2 sums
 half squares, pushes with d, and also sums the curvature s s^T of each point, where s is the wrench of its
-unit force: the Gauss-Newton matrix of a body. Bounding balls of body, shape and group of points are
-tested first, conservatively, so skipping changes no digit.
+unit force: the Gauss-Newton matrix of a body. Only what is listed as near is looked at, and bounding balls
+of shape and group of points are tested first, conservatively: skipping changes no digit.
 """
 
 from fistful.geometry.quiet_warp import wp
 from fistful.synthesis.field_kernels import Grid, clearance, distance, grid_of
 from fistful.synthesis.hand_kernels import position, rotation, shape_distance, shape_of
+from fistful.synthesis.neighbour_kernels import FAR, list_pairs, list_skin
 from fistful.synthesis.structs import BatchData, HandData, ObjectData, WeightData
 
 wp.set_module_options({"enable_backward": False})
@@ -75,6 +76,9 @@ def pushed(push: Push, to: Curvature, depth: float, outward: wp.vec3, arm: wp.ve
 def skin_in_object(
     hand: HandData,
     grid: Grid,
+    batch: BatchData,
+    n: int,
+    k: int,
     b: int,
     to: Curvature,
     p_KB: wp.vec3,
@@ -82,29 +86,18 @@ def skin_in_object(
     R_OK: wp.mat33,
     base_K: wp.vec3,
 ) -> Push:
-    """Skin points of body b inside an object; the body's pose is given in the object's frame K.
+    """Listed skin points of body b inside object k; the body's pose is given in the object's frame K.
 
     Wrenches are about the origin of the hand base, which is at base_K, in axes of O.
     """
     push = Push()
-    for g in range(hand.geom_start[b], hand.geom_start[b + 1]):
-        if clearance(grid, p_KB + R_KB * hand.p_BG[g]) <= hand.ball[g]:
-            node = hand.tree_node[g]
-            end = hand.tree_node[g + 1]
-            while node < end:
-                ball = hand.node_ball[node]
-                after = hand.node_next[node]
-                if clearance(grid, p_KB + R_KB * wp.vec3(ball[0], ball[1], ball[2])) <= ball[3]:
-                    for i in range(after[1], after[2]):
-                        p = p_KB + R_KB * hand.points[i]
-                        if clearance(grid, p) <= 0.0:
-                            d = distance(grid, p)
-                            if d[3] < 0.0:
-                                outward = R_OK * wp.vec3(d[0], d[1], d[2])
-                                push = pushed(push, to, -d[3], outward, R_OK * (p - base_K))
-                    node += 1
-                else:
-                    node = after[0]
+    first = hand.tree_point[hand.geom_start[b]]
+    for j in range(first, first + batch.near_count[n, k, b]):
+        p = p_KB + R_KB * hand.points[batch.near_skin[n, k, j]]
+        d = distance(grid, p)
+        if d[3] < 0.0:
+            outward = R_OK * wp.vec3(d[0], d[1], d[2])
+            push = pushed(push, to, -d[3], outward, R_OK * (p - base_K))
     return push
 
 
@@ -211,7 +204,7 @@ def skin_in_shape(
 
 @wp.func
 def meet_itself(hand: HandData, batch: BatchData, w: WeightData, n: int, order: int, slot: int):
-    """Overlaps of the hand with itself, all pairs of bodies; equal and opposite wrenches on the two."""
+    """Overlaps of the hand with itself, all listed pairs; equal and opposite wrenches on the two bodies."""
     for b in range(hand.parent.shape[0]):
         batch.own[n, b] = wp.spatial_vector()
         if order == 2:
@@ -219,41 +212,28 @@ def meet_itself(hand: HandData, batch: BatchData, w: WeightData, n: int, order: 
     energy = float(0.0)
     deepest = float(0.0)
     base_O = position(batch.x, n)
-    for q in range(hand.pair_body.shape[0]):
-        pair = hand.pair_body[q]
-        a = pair[0]
-        b = pair[1]
-        # When refining, what does not move under J_n does not matter.
-        still = order == 2 and batch.moves[n, a] == 0 and batch.moves[n, b] == 0
-        if wp.length_sq(batch.centre[n, a] - batch.centre[n, b]) <= hand.pair_reach[q] and not still:
-            p_a = batch.p_OB[n, a]
-            R_a = batch.R_OB[n, a]
-            p_b = batch.p_OB[n, b]
-            R_b = batch.R_OB[n, b]
-            for r in range(hand.pair_start[q], hand.pair_start[q + 1]):
-                shapes = hand.geom_pair[r]
-                g = shapes[0]
-                h = shapes[1]
-                p_g = p_a + R_a * hand.p_BG[g]
-                p_h = p_b + R_b * hand.p_BG[h]
-                apart = p_g - p_h
-                reach_gh = hand.ball[g] + hand.ball[h]
-                if wp.length_sq(apart) <= reach_gh * reach_gh:
-                    R_g = R_a * hand.R_BG[g]
-                    R_h = R_b * hand.R_BG[h]
-                    from_h = shape_distance(shape_of(hand, h), wp.transpose(R_h) * apart)
-                    from_g = shape_distance(shape_of(hand, g), wp.transpose(R_g) * (-apart))
-                    if from_h[3] <= hand.ball[g] and from_g[3] <= hand.ball[h]:
-                        # (u - v)^2 <= 2 u^2 + 2 v^2: the curvatures of the two bodies bound that of the pair.
-                        both = curvature(batch.own_A, 2.0 * w.hsp, order, n, a)
-                        both.other = b
-                        there = skin_in_shape(hand, g, h, both, p_a, R_a, p_h, R_h, base_O)
-                        back = skin_in_shape(hand, h, g, both, p_b, R_b, p_g, R_g, base_O)
-                        energy += there.energy + back.energy
-                        deepest = wp.max(deepest, wp.max(there.deepest, back.deepest))
-                        force = w.hsp * (there.wrench - back.wrench)
-                        batch.own[n, a] = batch.own[n, a] + force
-                        batch.own[n, b] = batch.own[n, b] - force
+    for j in range(batch.near_pair_count[n]):
+        shapes = hand.geom_pair[batch.near_pair[n, j]]
+        g = shapes[0]
+        h = shapes[1]
+        a = hand.geom_body[g]
+        b = hand.geom_body[h]
+        p_a = batch.p_OB[n, a]
+        R_a = batch.R_OB[n, a]
+        p_b = batch.p_OB[n, b]
+        R_b = batch.R_OB[n, b]
+        p_g = p_a + R_a * hand.p_BG[g]
+        p_h = p_b + R_b * hand.p_BG[h]
+        # (u - v)^2 <= 2 u^2 + 2 v^2: the curvatures of the two bodies bound that of the pair.
+        both = curvature(batch.own_A, 2.0 * w.hsp, order, n, a)
+        both.other = b
+        there = skin_in_shape(hand, g, h, both, p_a, R_a, p_h, R_b * hand.R_BG[h], base_O)
+        back = skin_in_shape(hand, h, g, both, p_b, R_b, p_g, R_a * hand.R_BG[g], base_O)
+        energy += there.energy + back.energy
+        deepest = wp.max(deepest, wp.max(there.deepest, back.deepest))
+        force = w.hsp * (there.wrench - back.wrench)
+        batch.own[n, a] = batch.own[n, a] + force
+        batch.own[n, b] = batch.own[n, b] - force
     batch.part[n, slot] = wp.vec4(energy, 0.0, 0.0, 0.0)
     batch.deepest[n, slot] = deepest
 
@@ -276,7 +256,7 @@ def meet_target(
     p_OB = batch.p_OB[n, b]
     R_OB = batch.R_OB[n, b]
     to = curvature(batch.outer_A, batch.w_hop[n], order, n, b)
-    hop = skin_in_object(hand, grid, b, to, p_OB, R_OB, same, base_O)
+    hop = skin_in_object(hand, grid, batch, n, target, b, to, p_OB, R_OB, same, base_O)
     batch.outer[n, b] = batch.w_hop[n] * hop.wrench
     batch.part[n, b] = wp.vec4(hop.energy, 0.0, 0.0, 0.0)
     batch.deepest[n, b] = hop.deepest
@@ -304,7 +284,8 @@ def meet_held(
     R_KB = R_KO * batch.R_OB[n, b]
     R_OK = wp.transpose(R_KO)
     to = curvature(batch.held_A, w.hho, order, n, b)
-    into = skin_in_object(hand, grid, b, to, p_KB, R_KB, R_OK, base_K)
+    list_skin(hand, grid, batch, n, h, b, 0.0, p_KB, R_KB)
+    into = skin_in_object(hand, grid, batch, n, h, b, to, p_KB, R_KB, R_OK, base_K)
     wrench = into.wrench
     energy = into.energy
     deepest = into.deepest
@@ -322,39 +303,51 @@ def meet_held(
 def touch(
     hand: HandData,
     objects: ObjectData,
-    grid: Grid,
     batch: BatchData,
     w: WeightData,
     n: int,
-    slot: int,
     target: int,
     order: int,
+    lane: int,
+    lanes: int,
 ):
-    """Overlaps of one slot of grasp n: a body, a held object, or the hand with itself."""
+    """Overlaps of grasp n: every so many slots, which are bodies, held objects, and the hand with itself.
+
+    One call for all slots, as Warp passes records by value and copying them takes longer than most slots do.
+    """
+    grid = grid_of(objects, target)
     bodies = hand.parent.shape[0]
-    if slot < bodies:
-        batch.outer[n, slot] = wp.spatial_vector()
-        batch.held[n, slot] = wp.spatial_vector()
-        batch.part[n, slot] = wp.vec4()
-        batch.deepest[n, slot] = 0.0
-        if order == 2:
-            batch.outer_A[n, slot] = wp.spatial_matrix()
-            batch.held_A[n, slot] = wp.spatial_matrix()
-        if clearance(grid, batch.centre[n, slot]) <= hand.body_radius[slot]:
-            meet_target(hand, objects, grid, batch, w, n, slot, target, order)
-        if target > 0 and w.hho > 0.0 and batch.moves[n, slot] == 1:
-            for h in range(target):
-                meet_held(hand, objects, batch, w, n, slot, h, order)
-    elif slot < bodies + target:
-        if order == 2:
-            batch.outer_A[n, slot] = wp.spatial_matrix()
-        to = curvature(batch.outer_A, w.oop, order, n, slot)
-        push = held_in_target(objects, batch, n, slot - bodies, target, to)
-        batch.outer[n, slot] = w.oop * push.wrench
-        batch.part[n, slot] = wp.vec4(0.0, 0.0, 0.0, push.energy)
-        batch.deepest[n, slot] = push.deepest
-    else:
-        meet_itself(hand, batch, w, n, order, slot)
+    for slot in range(lane, bodies + target + 1, lanes):
+        if slot < bodies:
+            batch.outer[n, slot] = wp.spatial_vector()
+            batch.held[n, slot] = wp.spatial_vector()
+            batch.part[n, slot] = wp.vec4()
+            batch.deepest[n, slot] = 0.0
+            if order == 2:
+                batch.outer_A[n, slot] = wp.spatial_matrix()
+                batch.held_A[n, slot] = wp.spatial_matrix()
+            if batch.stale[n] == 1:
+                batch.near_count[n, target, slot] = FAR
+                if clearance(grid, batch.centre[n, slot]) <= hand.body_radius[slot] + batch.margin:
+                    p_OB = batch.p_OB[n, slot]
+                    list_skin(hand, grid, batch, n, target, slot, batch.margin, p_OB, batch.R_OB[n, slot])
+            if batch.near_count[n, target, slot] != FAR:
+                meet_target(hand, objects, grid, batch, w, n, slot, target, order)
+            if target > 0 and w.hho > 0.0 and batch.moves[n, slot] == 1:
+                for h in range(target):
+                    meet_held(hand, objects, batch, w, n, slot, h, order)
+        elif slot < bodies + target:
+            if order == 2:
+                batch.outer_A[n, slot] = wp.spatial_matrix()
+            to = curvature(batch.outer_A, w.oop, order, n, slot)
+            push = held_in_target(objects, batch, n, slot - bodies, target, to)
+            batch.outer[n, slot] = w.oop * push.wrench
+            batch.part[n, slot] = wp.vec4(0.0, 0.0, 0.0, push.energy)
+            batch.deepest[n, slot] = push.deepest
+        else:
+            if batch.stale[n] == 1:
+                list_pairs(hand, batch, n, order)
+            meet_itself(hand, batch, w, n, order, slot)
 
 
 @wp.kernel
@@ -364,6 +357,4 @@ def touch_kernel(
     """The slots of a grasp are shared by some threads: one on a CPU, as many as there are slots on a GPU."""
     n, lane = wp.tid()
     if batch.active[n] == 1:
-        grid = grid_of(objects, target)
-        for slot in range(lane, hand.parent.shape[0] + target + 1, lanes):
-            touch(hand, objects, grid, batch, w, n, slot, target, order)
+        touch(hand, objects, batch, w, n, target, order, lane, lanes)
