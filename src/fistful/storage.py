@@ -13,9 +13,11 @@ import json
 import os
 import platform
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -54,6 +56,22 @@ def content_key(*parts: object) -> str:
         else:
             digest.update(f"value {json.dumps(part, sort_keys=True)}\n".encode())
     return digest.hexdigest()
+
+
+def write_file(path: Path, fill: Callable[[IO[bytes]], object]) -> str:
+    """Fill a file, atomically: it is there complete, or not at all. Returns its sha256."""
+    staged = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with staged.open("w+b") as file:
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
+            file.seek(0)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        staged.replace(path)
+    finally:
+        staged.unlink(missing_ok=True)
+    return digest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ import tyro
 from fistful import __version__
 from fistful.cli.console import fail, say
 from fistful.cli.doctor import Doctor
+from fistful.cli.evaluate import Evaluate
 from fistful.cli.hands import Hands
 from fistful.cli.objects import Objects
 from fistful.cli.plan import Plan
@@ -21,6 +22,7 @@ Command = (
     | Annotated[Objects, tyro.conf.subcommand("objects")]
     | Annotated[Plan, tyro.conf.subcommand("plan")]
     | Annotated[Validate, tyro.conf.subcommand("validate")]
+    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
 )
 

@@ -29,7 +29,8 @@ class Validate:
     parts: PartsKind = "parts"
     """Shapes of objects: convex parts, or hull, which is quicker to make and fills every hole."""
     hand_model: Literal["own", "menagerie"] = "own"
-    """menagerie: the vendor's model of the hand, from MENAGERIE_ROOT, and how far its verdicts agree."""
+    """menagerie: the vendor's model of the hand, from MENAGERIE_ROOT, and how far its verdicts agree with
+    those of our own, which are the ones that are saved."""
     grasp: int | None = None
     """Say what happened to this grasp of the last stage, and to all it continues."""
     threads: int | None = None
@@ -53,15 +54,20 @@ class Validate:
                 f"--grasp {self.grasp}: the last stage has grasps 0 to {len(plan.stages[-1]) - 1}"
             )
         with steps("validating") as step:
-            seen = validate(plan, rules, parts=self.parts, threads=self.threads, progress=step)
-        saved = save_validation(self.run_folder, seen)
+            options: dict[str, Any] = {"parts": self.parts, "threads": self.threads, "progress": step}
+            seen = validate(plan, rules, hand_model=self.hand_model, **options)
+            own = seen if self.hand_model == "own" else validate(plan, rules, **options)
+        saved = save_validation(self.run_folder, own)
         summary = seen.summary()
         document: dict[str, Any] = {
             "run": self.run_folder,
             "protocol": summary["protocol"],
+            "hand_model": self.hand_model,
             "stages": [row["validation"] for row in summary["stages"]],
             "saved": saved,
         }
+        if own is not seen:
+            document["agreement"] = _agreement(own, seen)
         if self.grasp is not None:
             document["grasp"] = _story(seen, self.grasp)
         if self.json:
@@ -104,8 +110,31 @@ def _print(plan: "Plan", document: dict[str, Any]) -> None:
     assert plan.validation is not None
     print(f"protocol {plan.validation.protocol.name}: {plan.validation.protocol.summary}")
     print("tried: grasps that continue one that held; SR: of those; chained: of all from the first stage on")
+    if "agreement" in document:
+        a = document["agreement"]
+        print(
+            f"vendor's hand and ours agree on {a['equal']:.1f} % of {a['grasps']} grasps: held by both "
+            f"{a['both']}, by neither {a['neither']}, only by the vendor's {a['only_menagerie']}, only by ours "
+            f"{a['only_own']}"
+        )
     for line in document.get("grasp", ()):
         print(line)
+
+
+def _agreement(own: "Plan", vendor: "Plan") -> dict[str, Any]:
+    """How far the verdicts on all grasps of all stages agree; `equal` in percent."""
+    from fistful.planning.validation import agreement
+
+    assert own.validation is not None and vendor.validation is not None
+    a = agreement(own.validation, vendor.validation)
+    return {
+        "grasps": a.grasps,
+        "equal": round(100 * a.equal, 3),
+        "both": a.both,
+        "only_own": a.only_first,
+        "only_menagerie": a.only_second,
+        "neither": a.neither,
+    }
 
 
 def _story(plan: "Plan", grasp: int) -> list[str]:

@@ -25,7 +25,7 @@ from fistful.storage import Entry, Lookup, content_key, default_storage
 PartsKind = Literal["parts", "hull"]
 
 # Part of every cache key: raise it when the result for the same mesh changes.
-ALGORITHM = 1
+ALGORITHM = 2
 # Corners of one of several parts, and of a hull that stands alone. That one can afford to be round: MuJoCo
 # walks along edges and is hardly slower with 256 corners than with 64.
 MAX_CORNERS = 64
@@ -40,10 +40,11 @@ _CORNER_GAP = 2e-5  # m; corners that would add less are left out
 _DUST = 1e-6  # of the hull's volume: parts below it are dropped
 _SEED = 20240229
 _ERROR_POINTS = 8192
-# Measured on 51 household meshes: a lower threshold (in half longest sides) or a longer search costs more
-# time and parts than it gains in accuracy.
+# CoACD's threshold, in half longest sides, and the same for objects above 0.1 m, m. Measured on 51 household
+# meshes: a lower one, or a longer search, costs more time and parts than it gains in accuracy.
+_THRESHOLD = 0.07
+_THRESHOLD_M = 0.0035
 _COACD = {
-    "threshold": 0.07,
     "max_convex_hull": MAX_PARTS,
     "preprocess_mode": "auto",
     "resolution": 500,
@@ -53,10 +54,11 @@ _COACD = {
     "merge": True,
     "seed": 0,
 }
-# CoACD loops for ever on a few meshes. Another seed goes another way; after that the mesh is made anew.
-_ATTEMPTS = ({}, {"seed": 1}, {"seed": 2}, {"preprocess_mode": "on"})
-_CPU_LIMIT_S = 30
-_WALL_LIMIT_S = 300.0
+# Should CoACD crash or not come to an end, another seed goes another way; the last attempt makes the mesh
+# anew (several times slower, and thicker). The slowest mesh met so far took 60 CPU seconds, most below 5.
+_ATTEMPTS = ({}, {"seed": 1}, {"preprocess_mode": "on"})
+_CPU_LIMIT_S = 120
+_WALL_LIMIT_S = 900.0
 
 
 class _Solid(NamedTuple):
@@ -141,7 +143,9 @@ def _compute(item: Object, kind: PartsKind, progress: Callable[[str], None]) -> 
         parts = [_few_corners(hull.vertices, MAX_HULL_CORNERS)]
     else:
         progress(f"cutting {item.name} into convex parts")
-        parts = [_few_corners(corners, MAX_CORNERS) for corners in _cut(item)]
+        cut = _cut(item)
+        most = MAX_CORNERS if len(cut) > 1 else MAX_HULL_CORNERS
+        parts = [_few_corners(points, most) for points in cut]
     union = _union(parts)
     outside = surface.query(_samples(union)).values
     inside = MeshDistance(union.vertices, union.faces).query(_samples(_Solid(item.vertices, item.faces)))
@@ -272,10 +276,11 @@ def _cut(item: Object) -> list[np.ndarray]:
     lower, upper = item.vertices.min(axis=0), item.vertices.max(axis=0)
     centre, size = (lower + upper) / 2, float((upper - lower).max())
     solid = _simplified(_Solid((item.vertices - centre) / size, item.faces))
+    settings = {**_COACD, "threshold": min(_THRESHOLD, _THRESHOLD_M / (size / 2))}
     problem = ""
     for attempt in _ATTEMPTS:
         try:
-            found = _run_coacd({**_COACD, **attempt}, solid)
+            found = _run_coacd({**settings, **attempt}, solid)
         except (OSError, RuntimeError) as error:
             problem = str(error)
             continue

@@ -5,6 +5,7 @@ joints, poses of the objects in the hand, and joint targets.
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import mujoco
@@ -17,6 +18,7 @@ from fistful.hands.model import MUJOCO_ERRORS
 from fistful.objects.object import Object
 from fistful.objects.parts import ConvexParts
 from fistful.physics.protocol import Protocol
+from fistful.physics.vendor import HandModel, vendor_spec
 
 SLIDE_LEVER = 0.05
 """m. A slide counts as a hinge with this lever."""
@@ -33,7 +35,9 @@ class Scene:
     """A hand and n objects for MuJoCo.
 
     Attributes:
-      model: MuJoCo's model.
+      model: MuJoCo's model, for simulating.
+      probe: The same for looking: it reports a contact as soon as it counts as one, and has the sensors. To
+        simulate with it would cost half as much again.
       hand: The hand.
       mass: (n,) float, kg.
       joints: (J,) int. Places of all joints of the hand in qpos.
@@ -46,6 +50,7 @@ class Scene:
     """
 
     model: mujoco.MjModel
+    probe: mujoco.MjModel
     hand: Hand
     mass: np.ndarray
     joints: np.ndarray
@@ -59,13 +64,19 @@ class Scene:
 
     @classmethod
     def of(
-        cls, hand: Hand, objects: Sequence[Object], parts: Sequence[ConvexParts], protocol: Protocol
+        cls,
+        hand: Hand,
+        objects: Sequence[Object],
+        parts: Sequence[ConvexParts],
+        protocol: Protocol,
+        hand_model: HandModel = "own",
     ) -> "Scene":
-        """Compile a scene. Raises PhysicsError if MuJoCo will not have it."""
-        spec = mujoco.MjSpec.from_string(hand.model.mjcf)
+        """Compile a scene. Raises PhysicsError if MuJoCo will not have it, or there is no such hand model."""
+        own = hand_model == "own"
+        spec = mujoco.MjSpec.from_string(hand.model.mjcf) if own else vendor_spec(hand)
         _set_options(spec, protocol)
         _drive(spec, hand, protocol)
-        root = spec.body(hand.model.bodies[0])
+        root = spec.worldbody.first_body()
         for name, item, pieces in zip(_names(objects), objects, parts, strict=True):
             _add_object(spec, name, item, pieces, protocol)
             sensor = spec.add_sensor(
@@ -75,13 +86,17 @@ class Scene:
             # Found and distance, of the nearest contact, in one slot.
             sensor.intprm[:3] = [1 | 8, 1, 1]
         try:
-            model = spec.compile()
+            probe = spec.compile()
         except MUJOCO_ERRORS as error:
             what = ", ".join(item.name for item in objects)
             raise PhysicsError(f"MuJoCo can not simulate {hand.name} with {what}: {error}") from error
+        model = copy(probe)
+        model.geom_gap[:] = 0.0
+        model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_SENSOR
         names = _names(objects)
         return cls(
             model=model,
+            probe=probe,
             hand=hand,
             mass=np.array([model.body(n).mass[0] for n in names]),
             joints=np.array([model.joint(n).qposadr[0] for n in hand.model.all_joints]),
@@ -143,6 +158,9 @@ def _drive(spec: mujoco.MjSpec, hand: Hand, protocol: Protocol) -> None:
         _set_contact(geom, protocol)
         if geom.contype or geom.conaffinity:
             geom.contype, geom.conaffinity = _HAND, _HAND | _OBJECT
+    for coupling in spec.equalities:
+        # As stiff as contacts: by default, a coupled finger gives way to its object by millimetres.
+        coupling.solref, coupling.solimp = protocol.solref, protocol.solimp
     limits = dict(zip(hand.model.joints, hand.model.torque_limit, strict=True))
     slides = dict(zip(hand.model.all_joints, hand.model.tree.slides, strict=True))
     for joint in spec.joints:

@@ -12,6 +12,7 @@ from fistful.hands.hand import Hand
 from fistful.objects.object import Object
 from fistful.objects.parts import PartsKind
 from fistful.physics.protocol import Protocol, find_protocol
+from fistful.physics.vendor import HandModel
 from fistful.planning.validation import (
     Tester,
     Validation,
@@ -256,6 +257,7 @@ def validate(
     protocol: str | Protocol = "paper",
     *,
     parts: PartsKind = "parts",
+    hand_model: HandModel = "own",
     threads: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Plan:
@@ -267,17 +269,19 @@ def validate(
       plan: Plan.
       protocol: A name of physics.protocol.PROTOCOLS, or a record.
       parts: "hull" lets convex hulls stand in for the objects; see objects.parts.
+      hand_model: "menagerie" for the vendor's model of the hand, from the folder that MENAGERIE_ROOT names.
       threads: Threads that share the work; all cores by default. They do not change the result.
       progress: Called with a line now and then.
 
     Raises:
       PlanError: The plan has no finished stage.
+      PhysicsError: There is no such protocol, or no vendor model.
     """
     say = progress or (lambda _: None)
     rules = find_protocol(protocol) if isinstance(protocol, str) else protocol
     if not plan.stages:
         raise PlanError(f"{plan!r} has no finished stage to validate")
-    tester = Tester(plan.hand, rules, parts=parts, threads=threads)
+    tester = Tester(plan.hand, rules, parts=parts, hand_model=hand_model, threads=threads)
     tester.prepare(plan.objects[: len(plan.stages)], say)
     result = Validation(protocol=rules, parts=parts)
     for n, stage in enumerate(plan.stages):

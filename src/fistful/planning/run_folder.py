@@ -9,12 +9,11 @@ read elsewhere.
 import contextlib
 import hashlib
 import json
-import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -31,6 +30,7 @@ from fistful.physics.protocol import Protocol
 from fistful.physics.verdict import Verdicts
 from fistful.planning.plan import Origin, Plan
 from fistful.planning.validation import Validation
+from fistful.storage import write_file
 from fistful.synthesis.measure import Measures
 from fistful.synthesis.settings import Settings
 from fistful.synthesis.stage import Grasps, Stage
@@ -96,7 +96,7 @@ def save_validation(folder: str | Path, plan: Plan) -> Path:
     ]
     record = {"format": FORMAT, "schema": SCHEMA, **_rules(plan.validation), "stages": stages}
     text = json.dumps(record, indent=1, allow_nan=False) + "\n"
-    _write(folder / f"{name}.json", lambda file: file.write(text.encode()))
+    write_file(folder / f"{name}.json", lambda file: file.write(text.encode()))
     return folder / f"{name}.json"
 
 
@@ -168,7 +168,7 @@ class RunFolder:
                 path = self.path / f"verdicts_{n}.npz"
                 tried.append(_write_verdicts(path, plan.validation, n - 1))
         text = json.dumps(self._head(plan), indent=1, allow_nan=False) + "\n"
-        _write(self.path / HEAD, lambda file: file.write(text.encode()))
+        write_file(self.path / HEAD, lambda file: file.write(text.encode()))
 
     def _begin(self, plan: Plan) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
@@ -266,7 +266,7 @@ def _read_head(folder: Path) -> dict[str, Any]:
 
 def _write_hand(folder: Path, plan: Plan) -> dict[str, Any]:
     hand = plan.hand
-    digest = _write(folder / _HAND_MODEL, lambda file: file.write(hand.model.mjcf.encode()))
+    digest = write_file(folder / _HAND_MODEL, lambda file: file.write(hand.model.mjcf.encode()))
     write_description(replace(hand.description, model=_HAND_MODEL), folder / _HAND_DESCRIPTION)
     return {
         "name": hand.name,
@@ -293,7 +293,7 @@ def _read_hand(folder: Path, entry: dict[str, Any]) -> Hand:
 
 def _write_object(folder: Path, number: int, item: Object) -> dict[str, Any]:
     name = f"{number}_{re.sub(r'[^A-Za-z0-9._-]+', '_', item.name)[:60]}.ply"
-    digest = _write(folder / _MESHES / name, lambda file: file.write(_ply(item.vertices, item.faces)))
+    digest = write_file(folder / _MESHES / name, lambda file: file.write(_ply(item.vertices, item.faces)))
     return {
         "name": item.name,
         "key": item.key,
@@ -329,7 +329,7 @@ def _write_stage(folder: Path, number: int, stage: Stage) -> dict[str, Any]:
     columns = {f.name: getattr(stage.grasps, f.name) for f in fields(Grasps)}
     columns |= {f.name: getattr(stage.measures, f.name) for f in fields(Measures)}
     name = f"stage_{number}.npz"
-    digest = _write(folder / name, lambda file: np.savez_compressed(file, allow_pickle=False, **columns))
+    digest = write_file(folder / name, lambda file: np.savez_compressed(file, allow_pickle=False, **columns))
     return {
         "object": stage.object_name,
         "object_key": stage.object_key,
@@ -368,7 +368,7 @@ def _rules(validation: Validation) -> dict[str, Any]:
 def _write_verdicts(path: Path, validation: Validation, stage: int) -> dict[str, Any]:
     verdicts = validation.verdicts[stage]
     columns = {f.name: getattr(verdicts, f.name) for f in fields(Verdicts)}
-    digest = _write(path, lambda file: np.savez_compressed(file, allow_pickle=False, **columns))
+    digest = write_file(path, lambda file: np.savez_compressed(file, allow_pickle=False, **columns))
     return {
         "file": path.name,
         "sha256": digest,
@@ -423,22 +423,6 @@ def _parsed(kind: type[_Record], values: dict[str, Any]) -> _Record:
     if unknown:
         raise ValueError(f"unknown setting {min(unknown)!r}")
     return kind(**arguments)
-
-
-def _write(path: Path, fill: Callable[[IO[bytes]], Any]) -> str:
-    """Fill a file, atomically; returns its sha256."""
-    staged = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with staged.open("w+b") as file:
-            fill(file)
-            file.flush()
-            os.fsync(file.fileno())
-            file.seek(0)
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        staged.replace(path)
-    finally:
-        staged.unlink(missing_ok=True)
-    return digest
 
 
 def _intact(path: Path, sha256: str) -> bytes:

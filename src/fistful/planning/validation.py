@@ -18,9 +18,10 @@ from fistful.objects.parts import ConvexParts, PartsKind, convex_parts
 from fistful.physics.protocol import Protocol
 from fistful.physics.scene import Scene
 from fistful.physics.trial import Attempts, simulate
+from fistful.physics.vendor import HandModel
 from fistful.physics.verdict import Reason, Verdicts
 from fistful.synthesis.measure import Tolerance, measure
-from fistful.synthesis.stage import Grasps, Stage, inverse_pose
+from fistful.synthesis.stage import Stage, inverse_pose
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,6 +74,31 @@ def stage_rates(stages: Sequence[Stage], validation: Validation) -> list[Rates]:
     return rates
 
 
+class Agreement(NamedTuple):
+    """How many grasps hold by two validations of the same stages, by one of them, by neither."""
+
+    both: int
+    only_first: int
+    only_second: int
+    neither: int
+
+    @property
+    def grasps(self) -> int:
+        """All of them."""
+        return sum(self)
+
+    @property
+    def equal(self) -> float:
+        """The share of grasps with the same verdict, 0 to 1."""
+        return (self.both + self.neither) / max(self.grasps, 1)
+
+
+def agreement(first: Validation, second: Validation) -> Agreement:
+    """Compare two validations of the same stages: does each grasp, as it was generated, hold by both?"""
+    a, b = (np.concatenate([v.success for v in each.verdicts]) for each in (first, second))
+    return Agreement(*(int(np.sum(cell)) for cell in (a & b, a & ~b, ~a & b, ~a & ~b)))
+
+
 def held_throughout(stages: Sequence[Stage], validation: Validation) -> list[np.ndarray]:
     """For each stage, which grasps (N,) bool hold everything, as did all grasps they continue."""
     held: list[np.ndarray] = []
@@ -88,14 +114,22 @@ class Tester:
       hand: Hand.
       protocol: Protocol.
       parts: "parts", or "hull" to let hulls stand in for the objects.
+      hand_model: "own", or "menagerie" for the vendor's model of the hand; see physics/vendor.py.
       threads: Threads that share the work; None for all cores. They do not change the result.
     """
 
     def __init__(
-        self, hand: Hand, protocol: Protocol, *, parts: PartsKind = "parts", threads: int | None = None
+        self,
+        hand: Hand,
+        protocol: Protocol,
+        *,
+        parts: PartsKind = "parts",
+        hand_model: HandModel = "own",
+        threads: int | None = None,
     ):
         self.hand, self.protocol, self.threads = hand, protocol, threads
         self.kind: PartsKind = parts
+        self.hand_model: HandModel = hand_model
         self._parts: dict[str, ConvexParts] = {}
 
     def prepare(self, objects: Sequence[Object], progress: Callable[[str], None] = lambda _: None) -> None:
@@ -105,32 +139,33 @@ class Tester:
                 progress(f"convex parts of {item.name}")
                 self._parts[item.key] = convex_parts(item, kind=self.kind)
 
-    def test(self, objects: Sequence[Object], grasps: Grasps, penetration_mm: np.ndarray) -> Verdicts:
+    def test(self, objects: Sequence[Object], attempts: Attempts) -> Verdicts:
         """Verdicts on grasps that hold all of some objects."""
         self.prepare(objects)
-        scene = Scene.of(self.hand, objects, [self._parts[item.key] for item in objects], self.protocol)
-        attempts = Attempts(
-            q=grasps.q,
-            pre_grasp=grasps.pre_grasp,
-            squeeze=grasps.squeeze,
-            moving=grasps.joint_mask,
-            p_HO=grasps.p_HO,
-            R_HO=grasps.R_HO,
-            penetration_mm=penetration_mm,
-        )
+        parts = [self._parts[item.key] for item in objects]
+        scene = Scene.of(self.hand, objects, parts, self.protocol, self.hand_model)
         return simulate(scene, self.protocol, attempts, threads=self.threads or 0)
 
     def add_stage(self, validation: Validation, objects: Sequence[Object], stage: Stage) -> Validation:
         """The validation with verdicts on one more stage."""
         wall, cpu = time.perf_counter(), time.process_time()
-        verdicts = self.test(objects, stage.grasps, generated_overlap_mm(stage))
+        verdicts = self.test(objects, attempts_of(stage))
         return validation.with_stage(verdicts, time.process_time() - cpu, time.perf_counter() - wall)
 
 
-def generated_overlap_mm(stage: Stage) -> np.ndarray:
-    """(N,) float. Deepest overlap of each grasp, hand or objects with objects; infinite if unknown."""
-    m = stage.measures
-    return np.nan_to_num(np.maximum(m.penetration_mm, m.object_penetration_mm), nan=np.inf)
+def attempts_of(stage: Stage) -> Attempts:
+    """The grasps of a stage, to be tried."""
+    g, m = stage.grasps, stage.measures
+    overlap = np.maximum(m.penetration_mm, m.object_penetration_mm)
+    return Attempts(
+        q=g.q,
+        pre_grasp=g.pre_grasp,
+        squeeze=g.squeeze,
+        moving=g.joint_mask,
+        p_HO=g.p_HO,
+        R_HO=g.R_HO,
+        penetration_mm=np.nan_to_num(overlap, nan=np.inf),
+    )
 
 
 def settled(hand: Hand, objects: Sequence[Object], stage: Stage, verdicts: Verdicts, threads: int) -> Stage:

@@ -8,8 +8,11 @@ step is
 
 Only the way along the normal is asked for. With one contact on a finger, dq is then along A^T: every
 joint turns the way that moves the contact outward, and none turns against another to keep the point on a
-straight line. Inward, A^T is also the torque of a pure normal force, so joints with equal position gains
-that are sent to the squeeze target press along the normal.
+straight line.
+
+Inward the object is in the way, and what counts is force. The torques -A^T f press with f along every
+normal, the same for all contacts of a grasp, so that they balance. A joint with a position gain k exerts them
+when it is sent that much over k beyond the grasp; f is FORCE, or less if a motor could not do it.
 """
 
 from collections.abc import Callable
@@ -24,11 +27,14 @@ from fistful.hands.model import Model
 
 BACK_OFF = 0.010
 """m. How far the contacts are from the object before the grasp."""
-SQUEEZE = 0.005
-"""m. How far inside the object the contacts are sent to press."""
-MAX_OPENING, MAX_SQUEEZE = 0.6, 0.15
-"""rad. No joint moves farther than this from the grasp: a contact beside a joint would else ask for any turn.
-With a position gain of 5 N m/rad, 0.15 rad is 0.75 N m, about what the motor of a finger can do."""
+FORCE = 12.0
+"""N. What each contact presses with."""
+STIFFNESS = 5.0
+"""N m/rad. Position gain of the joints that squeeze targets are meant for; see physics.protocol."""
+EFFORT = 0.9
+"""Of a motor's limit, that a squeeze may ask for."""
+MAX_OPENING = 0.6
+"""rad. No joint opens farther than this: a contact beside a joint would else ask for any turn."""
 SLIDE_SCALE = 0.05
 """m. A slide counts as a hinge with this lever."""
 DAMPING = 0.005
@@ -68,7 +74,7 @@ def joint_targets(
     normals_O: np.ndarray,
     *,
     back_off: float = BACK_OFF,
-    squeeze: float = SQUEEZE,
+    force: float = FORCE,
 ) -> Targets:
     """Pre-grasp, grasp and squeeze targets of N grasps; other joints than the stage's own stay bit for bit.
 
@@ -85,7 +91,7 @@ def joint_targets(
       contact_p_B: (N, C, 3) float, m. Contact points in the frames of their bodies.
       normals_O: (N, C, 3) float. Outward unit normals of the object at the contacts, in its frame.
       back_off: Way of the contacts from the grasp out to the pre-grasp, m.
-      squeeze: Way of the contacts from the grasp in to the squeeze target, m.
+      force: What each contact presses with at the squeeze target, N.
     """
     q, body = np.asarray(q, float), np.asarray(contact_body, int)
     own = np.broadcast_to(np.asarray(joint_mask, bool), q.shape)
@@ -105,13 +111,12 @@ def joint_targets(
         # What has reached an end leaves the rest of the way to the other joints.
         free = np.where((pre <= low) & (dq < 0) | (pre >= high) & (dq > 0), 0.0, free)
 
-    # Inwards the object is in the way: one step, whose direction is that of the torques. A contact that asks
-    # some joint for too much is sent less far, which keeps that direction; only a limit cuts off one joint.
-    way = np.full(rows.shape[:2], -squeeze)
-    asked = np.abs(_damped_step(rows, scale, way)) / _or_one(scale)
-    largest = np.max(asked[:, None] * (rows != 0), axis=2)
-    dq = _damped_step(rows, scale, way * np.minimum(1.0, MAX_SQUEEZE / _or_one(largest)))
-    closed = np.clip(q + dq, *_range(model, q, scale, MAX_SQUEEZE))
+    torque = -np.sum(rows, axis=1) * (scale > 0)
+    least = np.min(
+        np.where(torque != 0, EFFORT * model.torque_limit / _or_one(np.abs(torque)), np.inf), axis=1
+    )
+    gain = STIFFNESS / np.where(_slides(model), SLIDE_SCALE**2, 1.0)
+    closed = np.clip(q + np.minimum(force, least)[:, None] * torque / gain, model.lower, model.upper)
 
     def outward_by(target: np.ndarray) -> np.ndarray:
         return _rows(model, target, body, p_B, n_H)[0] - start
