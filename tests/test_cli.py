@@ -30,7 +30,7 @@ def fistful(*arguments: str | Path, cwd: Path, **environment: str) -> subprocess
 def test_help_names_every_command_and_unit(tmp_path: Path):
     top = fistful("--help", cwd=tmp_path)
     assert top.returncode == 0
-    assert all(word in top.stdout for word in ("hands", "objects", "plan", "doctor"))
+    assert all(word in top.stdout for word in ("hands", "objects", "plan", "validate", "evaluate", "doctor"))
     assert "{auto,m,cm,mm,in}" in fistful("objects", "--help", cwd=tmp_path).stdout
 
 

@@ -11,13 +11,13 @@ from scipy.spatial import ConvexHull
 from fistful.errors import PlanError
 from fistful.geometry.mesh_distance import MeshDistance
 from fistful.geometry.pose import apply, rotation_from_quaternion
+from fistful.hands.facing import palm_facing
 from fistful.objects import Object, load_object
 from fistful.synthesis import reference
 from fistful.synthesis.clusters import Clusters, overlaps, rests, sample_clusters
 from fistful.synthesis.core import Core
 from fistful.synthesis.langevin import ClusterEnergy, Langevin, cluster_cores, contact_areas, optimise
 from fistful.synthesis.multigrasp import CONTACTS, MultiGrasp, MultiGrasps, multigrasp, starts
-from fistful.synthesis.paper import _facing
 from fistful.synthesis.stage import contact_points, unpacked
 from fistful.synthesis.tables import ObjectTables
 from fistful.synthesis.targets import contact_jacobian
@@ -260,7 +260,7 @@ def test_hands_start_above_and_look_down(name):
     placed, s = clusters(2), MultiGrasp()
     x = starts(hand(name), things(2), placed, np.random.default_rng(0), s)
     p, R, q = unpacked(x)
-    z_H, centre_H = _facing(hand(name))
+    z_H, centre_H = palm_facing(hand(name))
     com_O = np.array([item.mass_properties.com_O for item in things(2)])
     middle = np.mean(placed.p_WO + apply(placed.R_WO, com_O), axis=1)
     away = p + apply(R, centre_H) - middle

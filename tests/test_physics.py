@@ -17,12 +17,13 @@ from fistful.hands.description import (
     Patch,
     SurfaceDescription,
 )
+from fistful.hands.facing import palm_axes
 from fistful.hands.hand import Hand, resolve_hand
 from fistful.hands.model import Model
 from fistful.objects.parts import convex_parts
 from fistful.physics import shake
 from fistful.physics.protocol import PROTOCOLS, Protocol, find_protocol, protocol_names
-from fistful.physics.scene import SLIDE_LEVER, Scene, facing
+from fistful.physics.scene import SLIDE_LEVER, Scene
 from fistful.physics.trial import Attempts, simulate
 from fistful.physics.verdict import DIRECTION_NAMES, DIRECTIONS, Reason, Verdicts
 
@@ -188,6 +189,14 @@ def test_an_object_elsewhere_is_not_touched(plates: Hand, block: ff.Object):
     assert v.explain(0, ["block", "stray"]) == "stray is not touched after closing; it moved by 0.0 mm"
 
 
+@pytest.mark.parametrize(("gap_mm", "touches"), [(1.9, True), (2.1, False)])
+def test_nearer_than_two_millimetres_is_contact(plates: Hand, block: ff.Object, gap_mm: float, touches: bool):
+    """And a contact at a distance does not push."""
+    v = tried(plates, block, PAPER, attempt(CLOSED - 1e-3 * gap_mm, 0.0, (0, 0, 0)))
+    assert Reason(int(v.reason[0])) == (Reason.LOST if touches else Reason.UNTOUCHED)
+    assert v.shift_mm[0, 0] == 0
+
+
 def walls(centre: np.ndarray, without: int | None, name: str) -> str:
     """Six boxes around a block, 0.5 mm from it, or five."""
     made = []
@@ -334,7 +343,7 @@ def test_a_free_body_flies_a_parabola_and_keeps_its_spin():
 def test_what_falls_out_of_a_shaken_hand_falls_freely(block: ff.Object, figure):
     """In the simulator, too: seen from a hand that swings and turns, it is where a parabola says."""
     hand = hand_of('<geom name="base" type="box" size=".01 .01 .01" pos=".2 0 0"/>')
-    down, along = facing(hand)
+    down, along = palm_axes(hand)
     assert abs(down @ along) < 1e-12
     start = np.array([0.2, 0, 0]) + (0.01 + SIDE / 2 + 0.001) * down
     rules = replace(SHAKE, substeps=8, steps=216)  # Until the wrist is half way back.

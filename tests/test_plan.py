@@ -1,4 +1,7 @@
-"""Plans: stages that continue each other bit for bit, saved, resumed and read again without a bit lost."""
+"""Plans: stages that continue each other bit for bit, saved, resumed and read again without a bit lost.
+
+Without physics, but for what a folder keeps of it; test_validate.py has plans that go on from what held.
+"""
 
 import json
 import sys
@@ -12,6 +15,8 @@ import pytest
 import trimesh
 
 import fistful as ff
+from fistful.physics.protocol import PAPER
+from fistful.physics.verdict import Verdicts
 from fistful.planning import run_folder
 from fistful.planning.plan import Origin
 from fistful.synthesis import sequence
@@ -29,6 +34,11 @@ ONE_FINGER = """<mujoco model="one"><compiler angle="radian"/><worldbody>
       <body name="upper" pos="0 0 .04"><joint name="middle" axis="0 1 0" range="0 1.6"/>
         <geom name="upper" type="capsule" fromto="0 0 .005 0 0 .035" size=".008"/>
       </body></body></body></worldbody></mujoco>"""
+
+
+def plan(hand: ff.Hand, objects: Sequence[ff.Object], **options) -> ff.Plan:
+    """A plan by geometry alone, if nothing else is asked for."""
+    return ff.plan(hand, objects, **({"validate": False} | options))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def done(hand: ff.Hand, objects: list[ff.Object], folder: Path) -> ff.Plan:
     origin = Origin(hand="allegro", objects=("cube", "pear", "egg"))
-    return ff.plan(hand, objects, settings=SMALL, threads=2, out=folder, origin=origin)
+    return plan(hand, objects, settings=SMALL, threads=2, out=folder, origin=origin)
 
 
 def arrays(stage: ff.Stage) -> dict[str, np.ndarray]:
@@ -85,8 +95,9 @@ def test_what_holds_does_not_move_bit_for_bit(done: ff.Plan):
         still = ~g.joint_mask
         assert not np.any(g.joint_mask & ~parent.free), "only what was free has moved"
         assert np.array_equal(g.free, parent.free & still)
-        for joints in (g.q, g.pre_grasp, g.squeeze):
-            assert np.array_equal(joints[still], parent.q[still])
+        assert np.array_equal(g.q[still], parent.q[still])
+        for target in (g.pre_grasp, g.squeeze):
+            assert np.array_equal(target[still], parent.squeeze[still]), "and goes on pressing"
         n = parent.p_HO.shape[1]
         assert np.array_equal(g.p_HO[:, :n], parent.p_HO) and np.array_equal(g.R_HO[:, :n], parent.R_HO)
 
@@ -144,15 +155,15 @@ def test_a_measure_that_is_not_finite_is_null(done: ff.Plan):
 
 
 def test_threads_do_not_matter_and_seeds_do(done: ff.Plan, hand: ff.Hand, objects: list[ff.Object]):
-    alone = ff.plan(hand, objects[:2], settings=SMALL, threads=1)
-    both = ff.plan(hand, objects[:2], settings=SMALL, threads=2)
-    other = ff.plan(hand, objects[:1], settings=SMALL, seed=6)
+    alone = plan(hand, objects[:2], settings=SMALL, threads=1)
+    both = plan(hand, objects[:2], settings=SMALL, threads=2)
+    other = plan(hand, objects[:1], settings=SMALL, seed=6)
     assert same(alone.stages, both.stages)
     assert not np.any(np.all(other.stages[0].grasps.p_OH == alone.stages[0].grasps.p_OH, axis=1))
 
 
 def test_keywords_replace_settings(hand: ff.Hand, objects: list[ff.Object]):
-    made = ff.plan(hand, objects[:1], settings=SMALL, count=2, seed=9)
+    made = plan(hand, objects[:1], settings=SMALL, count=2, seed=9)
     assert (made.settings.count, made.settings.seed, made.settings.skin_points) == (2, 9, 800)
     assert len(made.stages[0]) == 2
 
@@ -161,10 +172,10 @@ def test_many_grasps_are_planned_chunk_by_chunk(
     hand: ff.Hand, objects: list[ff.Object], monkeypatch: pytest.MonkeyPatch
 ):
     """A hundred thousand would be 13 chunks of 8192; here three of 8, the first of which stands alone too."""
-    few = ff.plan(hand, objects[:1], settings=SMALL, count=8)
+    few = plan(hand, objects[:1], settings=SMALL, count=8)
     monkeypatch.setattr(sequence, "CHUNK", 8)
     lines: list[str] = []
-    many = ff.plan(hand, objects[:1], settings=SMALL, count=20, progress=lines.append)
+    many = plan(hand, objects[:1], settings=SMALL, count=20, progress=lines.append)
     assert len(many.stages[0]) == 20
     assert np.array_equal(many.stages[0].grasps.q[:8], few.stages[0].grasps.q)
     assert any("grasps 17 to 20" in line for line in lines)
@@ -187,7 +198,7 @@ def test_the_folder_stands_alone(
     hand: ff.Hand, objects: list[ff.Object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """On another machine, with an empty cache, hand and objects are the same bit for bit."""
-    ff.plan(hand, objects[2:], settings=SMALL, count=2, out=tmp_path / "plan")
+    plan(hand, objects[2:], settings=SMALL, count=2, out=tmp_path / "plan")
     monkeypatch.setenv("FISTFUL_CACHE", str(tmp_path / "cache"))
     before = objects[2]
     for _ in range(2):  # Made anew, then from the cache.
@@ -203,7 +214,7 @@ def test_the_folder_stands_alone(
 
 def test_the_folder_names_every_setting_and_holds_no_pickle(done: ff.Plan, folder: Path):
     record = json.loads((folder / "plan.json").read_text())
-    assert record["schema"] == 1 and record["fistful"] == ff.__version__
+    assert record["schema"] == 2 and record["fistful"] == ff.__version__
     assert record["settings"].keys() == {f.name for f in fields(ff.Settings)}
     assert record["settings"]["fast"].keys() == {f.name for f in fields(Fast)}
     assert record["settings"]["paper"].keys() == {f.name for f in fields(Paper)}
@@ -219,11 +230,11 @@ def test_resumed_is_as_uninterrupted(done: ff.Plan, hand: ff.Hand, objects: list
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ff.plan(hand, objects, settings=SMALL, out=tmp_path, on_stage=stop)
+        plan(hand, objects, settings=SMALL, out=tmp_path, on_stage=stop)
     part = ff.load_plan(tmp_path)
     assert len(part.stages) == 1 and "interrupted after stage 1 of 3" in str(part.stopped)
     made: list[int] = []
-    again = ff.plan(
+    again = plan(
         hand, objects, settings=SMALL, threads=1, out=tmp_path, on_stage=lambda p: made.append(len(p.stages))
     )
     assert made == [2, 3] and same(again.stages, done.stages)
@@ -243,7 +254,7 @@ def test_interrupted_while_saving(
 
     monkeypatch.setattr(run_folder.np, "savez_compressed", half)
     with pytest.raises(KeyboardInterrupt):
-        ff.plan(hand, objects, settings=SMALL, count=4, out=tmp_path)
+        plan(hand, objects, settings=SMALL, count=4, out=tmp_path)
     assert len(ff.load_plan(tmp_path).stages) == 1 and not list(tmp_path.rglob("*.tmp"))
 
 
@@ -251,7 +262,7 @@ def test_a_finished_plan_is_not_planned_again(
     done: ff.Plan, hand: ff.Hand, objects: list[ff.Object], folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(ff.Planner, "stage", lambda *_, **__: pytest.fail("planned again"))
-    again = ff.plan(hand, objects, settings=SMALL, out=folder)
+    again = plan(hand, objects, settings=SMALL, out=folder)
     assert same(again.stages, done.stages) and again.origin == done.origin
 
 
@@ -277,14 +288,14 @@ def test_another_plan_is_not_mixed_in(
     objects = [ff.load_object(name, rescale=rescale and name == "cube") for name in names]
     before = (folder / "plan.json").read_bytes()
     with pytest.raises(ff.PlanError, match=r"--out.*--force") as error:
-        ff.plan(hand, objects, **({"settings": SMALL} | change), out=folder)
+        plan(hand, objects, **({"settings": SMALL} | change), out=folder)
     assert words in str(error.value)
     assert (folder / "plan.json").read_bytes() == before
 
 
 def test_force_replaces(hand: ff.Hand, objects: list[ff.Object], tmp_path: Path):
-    ff.plan(hand, objects[:2], settings=SMALL, count=2, out=tmp_path)
-    ff.plan(hand, objects[2:], settings=SMALL, count=3, out=tmp_path, force=True)
+    plan(hand, objects[:2], settings=SMALL, count=2, out=tmp_path)
+    plan(hand, objects[2:], settings=SMALL, count=3, out=tmp_path, force=True)
     again = ff.load_plan(tmp_path)
     assert [stage.object_name for stage in again.stages] == ["egg"] and len(again.stages[0]) == 3
     assert sorted(f.name for f in tmp_path.rglob("*.[np][pl][zy]")) == ["1_egg.ply", "stage_1.npz"]
@@ -293,9 +304,9 @@ def test_force_replaces(hand: ff.Hand, objects: list[ff.Object], tmp_path: Path)
 def test_someone_elses_folder_is_left_alone(hand: ff.Hand, objects: list[ff.Object], tmp_path: Path):
     (tmp_path / "thesis.tex").write_text("dear")
     with pytest.raises(ff.PlanError, match=r"something else \(thesis.tex\)"):
-        ff.plan(hand, objects[:1], settings=SMALL, out=tmp_path, force=True)
+        plan(hand, objects[:1], settings=SMALL, out=tmp_path, force=True)
     with pytest.raises(ff.PlanError, match="is a file"):
-        ff.plan(hand, objects[:1], settings=SMALL, out=tmp_path / "thesis.tex")
+        plan(hand, objects[:1], settings=SMALL, out=tmp_path / "thesis.tex")
 
 
 def copied(folder: Path, to: Path) -> Path:
@@ -324,7 +335,11 @@ def _edit(path: Path, old: str, new: str) -> None:
         (lambda f: (f / "plan.json").write_text("[]"), "plan.json is damaged"),
         (lambda f: (f / "plan.json").write_text('{"format": "x"}'), "is not of a plan"),
         (lambda f: (f / "plan.json").unlink(), "it has no plan.json"),
-        (lambda f: _edit(f / "plan.json", '"schema": 1', '"schema": 2'), "upgrade fistful"),
+        (lambda f: _edit(f / "plan.json", '"schema": 2', '"schema": 3'), "upgrade fistful"),
+        (
+            lambda f: _edit(f / "plan.json", '"schema": 2', '"schema": 1'),
+            "in format 1; this one reads format 2",
+        ),
         (lambda f: _edit(f / "plan.json", f'"tries": {TRIES},', ""), "misses 'tries'"),
         (lambda f: _edit(f / "plan.json", '"tries": ', '"luck": 1, "tries": '), "unknown setting 'luck'"),
     ],
@@ -336,9 +351,133 @@ def test_a_damaged_folder_is_said(done: ff.Plan, folder: Path, tmp_path: Path, d
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
+def test_an_older_folder_can_only_be_replaced(
+    done: ff.Plan, hand: ff.Hand, objects: list[ff.Object], folder: Path, tmp_path: Path
+):
+    """Format 1, as it was: without verdicts. It is refused in one line, and --force plans anew."""
+    old = json.loads((copied(folder, tmp_path / "plan") / "plan.json").read_text())
+    del old["validation"]
+    (tmp_path / "plan" / "plan.json").write_text(json.dumps(old | {"schema": 1}))
+    for read in (
+        lambda: ff.load_plan(tmp_path / "plan"),
+        lambda: plan(hand, objects, settings=SMALL, out=tmp_path / "plan"),
+    ):
+        with pytest.raises(ff.PlanError, match=r"written by fistful .* in format 1; .* format 2: .*--force"):
+            read()
+    plan(hand, objects[2:], settings=SMALL, count=2, out=tmp_path / "plan", force=True)
+    assert ff.load_plan(tmp_path / "plan").objects[0].name == "egg"
+
+
 def test_no_folder_is_said(tmp_path: Path):
     with pytest.raises(ff.PlanError, match="no such folder"):
         ff.load_plan(tmp_path / "nowhere")
+
+
+# What a folder keeps of physics.
+
+
+@pytest.fixture(scope="module")
+def tried_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tried") / "plan-1"
+
+
+@pytest.fixture(scope="module")
+def tried(hand: ff.Hand, objects: list[ff.Object], tried_folder: Path) -> ff.Plan:
+    return plan(hand, objects[1:], settings=SMALL, count=4, validate=True, out=tried_folder)
+
+
+def verdict_arrays(made: ff.Plan) -> list[dict[str, np.ndarray]]:
+    assert made.validation is not None
+    return [{f.name: getattr(v, f.name) for f in fields(Verdicts)} for v in made.validation.verdicts]
+
+
+def test_verdicts_are_saved_and_loaded_bit_for_bit(tried: ff.Plan, tried_folder: Path):
+    again = ff.load_plan(tried_folder)
+    assert same(tried.stages, again.stages)
+    assert again.validation is not None and tried.validation is not None
+    assert again.validation.protocol == tried.validation.protocol == PAPER
+    assert (again.validation.cpu_s, again.validation.parts) == (tried.validation.cpu_s, "parts")
+    for a, b in zip(verdict_arrays(tried), verdict_arrays(again), strict=True):
+        assert all(a[name].dtype == b[name].dtype and a[name].tobytes() == b[name].tobytes() for name in a)
+    assert again.summary() == tried.summary() and again.best() == tried.best()
+    record = json.loads((tried_folder / "plan.json").read_text())
+    assert record["validation"]["protocol"] == json.loads(json.dumps(PAPER.to_dict()))
+    assert [e["file"] for e in record["validation"]["stages"]] == ["verdicts_1.npz", "verdicts_2.npz"]
+    assert [e["valid"] for e in record["validation"]["stages"]] == [tried.held(n).sum() for n in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"validate": False}, "validation"),
+        ({"protocol": "strict"}, "validation.protocol."),
+        ({"protocol": replace(PAPER, friction=1.5)}, "validation.protocol.friction is 2.0 there and 1.5 now"),
+        ({"parts": "hull"}, "validation.parts is parts there and hull now"),
+    ],
+)
+def test_another_validation_is_another_plan(
+    tried: ff.Plan, hand: ff.Hand, objects: list[ff.Object], tried_folder: Path, change: dict, words: str
+):
+    """What is continued depends on what held: a plan can not go on under other rules."""
+    before = (tried_folder / "plan.json").read_bytes()
+    options = {"settings": SMALL, "count": 4, "validate": True, "out": tried_folder} | change
+    with pytest.raises(ff.PlanError, match=r"--out.*--force") as error:
+        plan(hand, objects[1:], **options)
+    assert words in str(error.value) and len(str(error.value)) < 1000
+    assert (tried_folder / "plan.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda f: (f / "verdicts_1.npz").write_bytes(b"PK"), "verdicts_1.npz is damaged"),
+        (lambda f: (f / "verdicts_2.npz").unlink(), "verdicts_2.npz is missing"),
+        (lambda f: _edit(f / "plan.json", '"friction": 2.0,', ""), "misses|friction"),
+        (lambda f: _edit(f / "plan.json", '"friction": 2.0,', '"friction": 2.0, "luck": 1,'), "luck"),
+    ],
+)
+def test_damaged_verdicts_are_said(tried: ff.Plan, tried_folder: Path, tmp_path: Path, damage, words: str):
+    damage(copied(tried_folder, tmp_path / "plan"))
+    with pytest.raises(ff.PlanError, match=words) as error:
+        ff.load_plan(tmp_path / "plan")
+    assert "\n" not in str(error.value)
+
+
+def test_interrupted_while_saving_verdicts(
+    tried: ff.Plan, hand: ff.Hand, objects: list[ff.Object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A stage counts once its verdicts are saved, too; then it is as if nothing had happened."""
+    save = np.savez_compressed
+
+    def half(file, **columns):
+        if "reason" in columns and columns["p_HO"].shape[1] == 2:
+            file.write(b"half of it")
+            raise KeyboardInterrupt
+        save(file, **columns)
+
+    options = {"settings": SMALL, "count": 4, "validate": True, "out": tmp_path}
+    monkeypatch.setattr(run_folder.np, "savez_compressed", half)
+    with pytest.raises(KeyboardInterrupt):
+        plan(hand, objects[1:], **options)
+    part = ff.load_plan(tmp_path)
+    assert len(part.stages) == len(verdict_arrays(part)) == 1 and not list(tmp_path.rglob("*.tmp"))
+    monkeypatch.setattr(run_folder.np, "savez_compressed", save)
+    again = plan(hand, objects[1:], **options)
+    assert same(again.stages, tried.stages)
+    assert verdict_arrays(again)[1]["p_HO"].tobytes() == verdict_arrays(tried)[1]["p_HO"].tobytes()
+
+
+def test_force_removes_verdicts_as_well(
+    tried: ff.Plan, hand: ff.Hand, objects: list[ff.Object], tried_folder: Path, tmp_path: Path
+):
+    copied(tried_folder, tmp_path / "plan")
+    run_folder.save_validation(tmp_path / "plan", tried)
+    plan(hand, objects[2:], settings=SMALL, count=2, out=tmp_path / "plan", force=True)
+    assert not list((tmp_path / "plan").glob("v*")), "verdicts and validation_*"
+    again = ff.load_plan(tmp_path / "plan")
+    assert again.validation is None and again.summary()["stages"][0]["validation"] is None
+    with pytest.raises(ff.PlanError, match="no validation to save"):
+        run_folder.save_validation(tmp_path / "plan", again)
 
 
 # The order.
@@ -366,8 +505,8 @@ def test_a_searched_order_is_kept(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ff.plan(hand, objects[:2], settings=SMALL, order="auto", out=tmp_path, on_stage=stop)
-    made = ff.plan(hand, objects[:2], settings=SMALL, order="auto", out=tmp_path)
+        plan(hand, objects[:2], settings=SMALL, order="auto", out=tmp_path, on_stage=stop)
+    made = plan(hand, objects[:2], settings=SMALL, order="auto", out=tmp_path)
     assert search.calls == 1, "a resumed plan goes on in the order that was found"
     assert made.order == (1, 0) and [item.name for item in made.objects] == ["pear", "cube"]
     assert [stage.object_name for stage in made.stages] == ["pear", "cube"]
@@ -378,7 +517,7 @@ def test_a_searched_order_is_kept(
 
 
 def test_the_real_search_is_called_as_it_wants(hand: ff.Hand, objects: list[ff.Object]):
-    made = ff.plan(hand, objects[1:], settings=SMALL, count=8, order="auto")
+    made = plan(hand, objects[1:], settings=SMALL, count=8, order="auto")
     assert sorted(made.order) == [0, 1] and made.order_explanation
     assert len(made.stages) == 2 and len(made.preference) == 2
 
@@ -387,7 +526,7 @@ def test_the_real_search_is_called_as_it_wants(hand: ff.Hand, objects: list[ff.O
 
 
 def test_no_space_left(hand: ff.Hand, objects: list[ff.Object]):
-    made = ff.plan(hand, [objects[2]] * 6, settings=SMALL, count=8)
+    made = plan(hand, [objects[2]] * 6, settings=SMALL, count=8)
     assert 2 <= len(made.stages) <= 5
     assert made.stopped is not None
     reached = made.stages[-1].good.any()
@@ -397,42 +536,42 @@ def test_no_space_left(hand: ff.Hand, objects: list[ff.Object]):
 def test_one_finger_holds_one_object(objects: list[ff.Object], tmp_path: Path):
     (tmp_path / "one.xml").write_text(ONE_FINGER)
     hand = ff.load_hand(tmp_path / "one.xml")
-    made = ff.plan(hand, [ff.load_object("die"), objects[2]], settings=SMALL, count=8, out=tmp_path / "plan")
+    made = plan(hand, [ff.load_object("die"), objects[2]], settings=SMALL, count=8, out=tmp_path / "plan")
     assert len(made.stages) == 1 and made.stages[0].good.any()
     assert "no opposition space of one is left for object 2, egg" in str(made.stopped)
     assert ff.load_plan(tmp_path / "plan").stopped == made.stopped
     with pytest.raises(ff.PlanError, match="use fewer pairs"):
-        ff.plan(hand, objects[:1], pairs=2)
+        plan(hand, objects[:1], pairs=2)
 
 
 def test_a_hand_without_any_space(hand: ff.Hand, objects: list[ff.Object]):
     with pytest.raises(ff.PlanError, match="no opposition space"):
-        ff.plan(replace(hand, opposition_spaces=()), objects[:1])
+        plan(replace(hand, opposition_spaces=()), objects[:1])
 
 
 def test_too_big_an_object(hand: ff.Hand, objects: list[ff.Object], tmp_path: Path):
     trimesh.creation.box((0.3, 0.31, 0.32)).export(tmp_path / "crate.stl")
     crate = ff.load_object(tmp_path / "crate.stl")
     with pytest.raises(ff.PlanError, match=r"crate is too big for allegro: .* 300 mm.* open to \d+ mm"):
-        ff.plan(hand, [crate, objects[0]], settings=SMALL, out=tmp_path / "first")
+        plan(hand, [crate, objects[0]], settings=SMALL, out=tmp_path / "first")
     assert not (tmp_path / "first").exists(), "nothing was planned, so nothing is left behind"
-    made = ff.plan(hand, [objects[0], crate], settings=SMALL, count=4, out=tmp_path / "second")
+    made = plan(hand, [objects[0], crate], settings=SMALL, count=4, out=tmp_path / "second")
     assert len(made.stages) == 1 and "crate is too big" in str(made.stopped)
 
 
 def test_a_stage_without_good_grasps_ends_the_plan(hand: ff.Hand, objects: list[ff.Object], tmp_path: Path):
     hopeless = replace(SMALL, method="paper", count=4, paper=Paper(steps=2))
-    made = ff.plan(hand, objects, settings=hopeless, out=tmp_path)
+    made = plan(hand, objects, settings=hopeless, out=tmp_path)
     assert len(made.stages) == 1 and not made.stages[0].good.any()
     assert all(word in str(made.stopped) for word in ("none of the 4 grasps of cube", "mm off", "Try"))
-    again = ff.plan(hand, objects, settings=hopeless, out=tmp_path)
+    again = plan(hand, objects, settings=hopeless, out=tmp_path)
     assert again.stopped == made.stopped == ff.load_plan(tmp_path).stopped
-    everything = ff.plan(hand, objects[:2], settings=replace(hopeless, parents="all"))
+    everything = plan(hand, objects[:2], settings=replace(hopeless, parents="all"))
     assert len(everything.stages) == 2 and "grasps of pear" in str(everything.stopped)
 
 
 def test_one_grasp(hand: ff.Hand, objects: list[ff.Object]):
-    made = ff.plan(hand, objects[:2], settings=SMALL, count=1)
+    made = plan(hand, objects[:2], settings=SMALL, count=1)
     assert len(made.stages[0]) == 1
     assert len(made.stages) == 2 or made.stopped
 
@@ -451,7 +590,7 @@ def test_one_grasp(hand: ff.Hand, objects: list[ff.Object]):
 )
 def test_what_can_not_be_asked_for(hand: ff.Hand, objects: list[ff.Object], change: dict, words: str):
     with pytest.raises(ff.PlanError, match=words):
-        ff.plan(hand, **({"objects": objects[:1]} | change))
+        plan(hand, **({"objects": objects[:1]} | change))
 
 
 def test_no_stage_has_no_best(done: ff.Plan):

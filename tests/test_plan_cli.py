@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from PIL import Image
 
 import fistful as ff
 from fistful.cli import main
+from fistful.physics.protocol import PAPER, PROTOCOLS
 from fistful.synthesis.stage import Stage
 from fistful.synthesis.weights import TERMS
 
@@ -35,35 +37,123 @@ def run(*arguments: str) -> int:
     return 0
 
 
-def test_json_is_one_document_with_the_promised_keys(capsys: pytest.CaptureFixture[str]):
+MEASURED = {*SPREADS, "best_quality", "energy"}
+ROW = {"object", "count", "good", "opposition_spaces", *MEASURED, "validation", "cpu_s", "wall_s"}
+RATES = {"generated", "tried", "valid", "sr", "sr_chained"}
+TRIED = {"object", *RATES, "penetration_mm", "drift_mm", "turn_deg", "reasons", "cpu_s", "wall_s"}
+ORDER = {"order", "order_explanation"}
+DOCUMENT = {"out", "hand", "seed", *ORDER, "stopped", "protocol", "stages", "best", "picture"}
+
+
+def planned_json(capsys: pytest.CaptureFixture[str], *options: str) -> dict:
+    """The document of a small plan, with what is true of any plan checked."""
     arguments = ("die", "egg", "--count", "8", "--seed", "3", "--json", "--out", "mine", "--no-picture")
-    assert run(*arguments) == 0
+    assert run(*arguments, *options) == 0
     out, err = capsys.readouterr()
     document = json.loads(out)
-    assert {"out", "hand", "seed", "stages"} < document.keys()
+    assert document.keys() == DOCUMENT
     assert (document["out"], document["hand"], document["seed"]) == ("mine", "allegro", 3)
     assert document["order"] == ["die", "egg"] and document["order_explanation"] is None
     assert document["stopped"] is None and document["picture"] is None
     for row, name in zip(document["stages"], ("die", "egg"), strict=True):
-        assert row.keys() == {
-            "object", "count", "good", "opposition_spaces", *SPREADS, "energy", "cpu_s", "wall_s"
-        }  # fmt: skip
+        assert row.keys() == ROW
         assert row["object"] == name and row["count"] == 8 and 0 <= row["good"] <= 8
         assert sum(row["opposition_spaces"].values()) == 8
         assert all(row[spread].keys() == {"median", "max"} for spread in SPREADS)
         assert tuple(row["energy"]) == TERMS
     loaded = ff.load_plan("mine")
     assert document["stages"] == loaded.summary()["stages"], "what is printed is what is saved"
-    assert document["best"]["grasp"] == loaded.best()
-    assert [held["object"] for held in document["best"]["holds"]] == ["die", "egg"]
+    best = document["best"]
+    assert best["grasp"] == loaded.best() and best["stage"] == 2
+    assert [held["object"] for held in best["holds"]] == ["die", "egg"]
+    assert [held["grasp"] for held in best["holds"]] == list(loaded.lineage(-1, loaded.best()))
     assert "stage 1 of 2, die: " in err and "stage 2 of 2, egg: " in err
+    return document
+
+
+def test_json_has_the_promised_keys_with_physics(capsys: pytest.CaptureFixture[str]):
+    document, loaded = planned_json(capsys), ff.load_plan("mine")
+    assert document["protocol"] == json.loads(json.dumps(PAPER.to_dict()))
+    assert loaded.validation is not None
+    chained, before = 1.0, np.ones(1, dtype=bool)
+    for n, row in enumerate(document["stages"]):
+        v, verdicts, stage = row["validation"], loaded.validation.verdicts[n], loaded.stages[n]
+        assert v.keys() == TRIED and v["object"] == row["object"]
+        assert n == 0 or np.all(before[stage.grasps.parent]), "only what held is continued"
+        before = verdicts.success
+        assert (v["generated"], v["tried"], v["valid"]) == (8, 8, int(verdicts.success.sum()))
+        chained *= v["valid"] / 8
+        assert v["sr"] == pytest.approx(100 * v["valid"] / 8, abs=1e-3)
+        assert v["sr_chained"] == pytest.approx(100 * chained, abs=1e-3)
+        overlap = np.maximum(stage.measures.penetration_mm, stage.measures.object_penetration_mm)
+        assert v["penetration_mm"] == pytest.approx(overlap.mean(), abs=1e-4)
+        assert v["drift_mm"] == pytest.approx(np.median(verdicts.drift_mm[verdicts.success]), abs=1e-4)
+        assert sum(v["reasons"].values()) == 8 and v["reasons"]["held"] == v["valid"]
+        assert v["cpu_s"] > 0 and v["wall_s"] > 0 and row["cpu_s"] > 0
+    best = document["best"]
+    assert best["held"] is True
+    assert all(loaded.held(n)[h["grasp"]] for n, h in enumerate(best["holds"])), "it and all it continues"
+
+
+def test_json_has_the_promised_keys_without_physics(capsys: pytest.CaptureFixture[str]):
+    document, loaded = planned_json(capsys, "--no-validate"), ff.load_plan("mine")
+    assert document["protocol"] is None and loaded.validation is None
+    assert all(row["validation"] is None for row in document["stages"])
+    assert document["best"]["held"] is False and document["best"]["good"] is True
+    assert not list(Path("mine").glob("verdicts*"))
+    # The first stage is the same: it begins with an empty hand.
+    before = loaded.stages[0].grasps.q
+    assert run("die", "egg", "--count", "8", "--seed", "3", "--json", "--out", "tried", "--no-picture") == 0
+    assert np.array_equal(ff.load_plan("tried").stages[0].grasps.q, before)
+
+
+def test_another_protocol_is_asked_for_and_kept(capsys: pytest.CaptureFixture[str]):
+    command = ("die", "--count", "4", "--out", "mine", "--no-picture")
+    assert run(*command, "--protocol", "strict", "--parts", "hull", "--json") in (0, 2)
+    document = json.loads(capsys.readouterr().out)
+    assert document["protocol"]["name"] == "strict" and document["protocol"]["friction"] == 0.6
+    validation = ff.load_plan("mine").validation
+    assert validation is not None and (validation.protocol.name, validation.parts) == ("strict", "hull")
+    assert run(*command) == 2
+    assert "validation.p" in capsys.readouterr().err
+
+
+def test_table_of_physics(capsys: pytest.CaptureFixture[str]):
+    assert run("die", "egg", "--count", "6", "--no-picture") == 0
+    out, err = capsys.readouterr()
+    head, *rows = out.splitlines()
+    for column in (
+        "generated",
+        "valid",
+        "SR %",
+        "chained %",
+        "penetration mm",
+        "drift mm",
+        "plan s",
+        "physics s",
+    ):
+        assert column in head
+    made = ff.load_plan("runs/plan-1")
+    assert made.validation is not None
+    for n, (line, name) in enumerate(zip(rows, ("die", "egg"), strict=False)):
+        v = made.summary()["stages"][n]["validation"]
+        cells = line.split()
+        assert cells[:2] == [str(n + 1), name]
+        assert [int(c) for c in cells[2:5:2]] == [v["generated"], v["valid"]] == [6, int(made.held(n).sum())]
+        assert [float(c) for c in cells[5:7]] == [round(v["sr"], 1), round(v["sr_chained"], 1)]
+        lengths = [v["penetration_mm"], v["drift_mm"]]
+        assert [float(c) for c in cells[7:9]] == pytest.approx(lengths, abs=0.006)
+    assert "protocol paper: SeqGrasp" in out and "chained: of all from the first stage on" in out
+    assert f"best grasp that holds in physics: {made.best()} of stage 2; it holds die by " in out
+    assert made.held()[made.best()]
+    assert f"; {made.held(0).sum()} hold, " in err and "in physics" in err
 
 
 def test_table_folder_and_picture(capsys: pytest.CaptureFixture[str]):
     """Without --out every run has a folder of its own, and an earlier one is never written to."""
     for number in (1, 2):
-        arguments = ("die", "egg", "--count", "6", "--rescale", *(["--no-picture"] if number == 2 else []))
-        assert run(*arguments) == 0
+        arguments = ("die", "egg", "--count", "6", "--rescale", "--no-validate")
+        assert run(*arguments, *(["--no-picture"] if number == 2 else [])) == 0
         out, err = capsys.readouterr()
         rows = [line.split()[:2] for line in out.splitlines()]
         assert ["1", "die"] in rows and ["2", "egg"] in rows
@@ -78,7 +168,7 @@ def test_table_folder_and_picture(capsys: pytest.CaptureFixture[str]):
 
 
 def test_the_same_command_goes_on_and_another_one_is_refused(capsys: pytest.CaptureFixture[str]):
-    command = ("egg", "die", "--count", "4", "--out", "mine", "--no-picture")
+    command = ("egg", "die", "--count", "4", "--out", "mine", "--no-picture", "--no-validate")
     assert run(*command) == 0
     before = {f: f.read_bytes() for f in Path("mine").glob("stage_*")}
     assert run(*command, "--threads", "1") == 0
@@ -93,7 +183,7 @@ def test_the_same_command_goes_on_and_another_one_is_refused(capsys: pytest.Capt
 
 def test_a_plan_that_ends_early_says_why(capsys: pytest.CaptureFixture[str]):
     trimesh.creation.box((300, 310, 320)).export("crate.stl")
-    assert run("die", "crate.stl", "--count", "4", "--no-picture") == 0
+    assert run("die", "crate.stl", "--count", "4", "--no-picture", "--no-validate") == 0
     err = capsys.readouterr().err
     assert "stopped: crate is too big for allegro" in err and "300 mm" in err
     assert run("crate.stl", "--count", "4", "--out", "none") == 2
@@ -104,10 +194,21 @@ def test_a_plan_that_ends_early_says_why(capsys: pytest.CaptureFixture[str]):
 
 def test_no_good_grasp_at_all(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Stage, "good", property(lambda stage: np.zeros(len(stage), bool)))
-    assert run("die", "egg", "--count", "3", "--no-picture") == 2
+    assert run("die", "egg", "--count", "3", "--no-picture", "--no-validate") == 2
     out, err = capsys.readouterr()
     assert "0 / 3" in out and "not good" in out
     assert "stopped: none of the 3 grasps of die is good" in err
+
+
+def test_nothing_holds(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    """Good by geometry, but not in physics: the plan ends, says why, and shows what it has."""
+    ice = replace(PAPER, name="ice", friction=1e-4, torsion=1e-5)
+    monkeypatch.setitem(PROTOCOLS, "ice", ice)
+    assert run("die", "egg", "--count", "4", "--no-picture", "--protocol", "ice") == 2
+    out, err = capsys.readouterr()
+    assert "stopped: none of the 4 grasps of die holds under protocol ice: " in err
+    assert "best grasp by geometry and friction: " in out and "protocol ice: " in out
+    assert len(ff.load_plan("runs/plan-1").stages) == 1
 
 
 @pytest.mark.parametrize(
@@ -119,6 +220,10 @@ def test_no_good_grasp_at_all(capsys: pytest.CaptureFixture[str], monkeypatch: p
         (("die", "--count", "0"), ("count = 0",)),
         (("die", "--device", "cuda:99"), ("cuda:99", "cpu")),
         (("die", "--pairs", "9"), ("fewer pairs",)),
+        (
+            ("die", "--protocol", "papers"),
+            ("no protocol called 'papers'", "paper, paper-ghosts, strict, shake"),
+        ),
     ],
 )
 def test_user_errors_are_one_line_and_leave_nothing(
@@ -141,13 +246,16 @@ def test_help_has_units_and_choices():
         "(default: 256)",
         "0.06-0.10 m",
         "runs/plan-1",
+        "--no-validate",
+        "--protocol",
+        "{parts,hull}",
     ):
         assert word in done.stdout
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")
 def test_interrupt_keeps_finished_stages(tmp_path: Path):
-    command = [sys.executable, "-m", "fistful.cli", "plan", "die", "egg", "--count", "600", "--no-picture"]
+    command = [sys.executable, "-m", "fistful.cli", "plan", "die", "egg", "--count", "100", "--no-picture"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     head = tmp_path / "runs" / "plan-1" / "plan.json"
     deadline = time.monotonic() + 120
@@ -162,4 +270,5 @@ def test_interrupt_keeps_finished_stages(tmp_path: Path):
     )
     assert "Traceback" not in err and not list(tmp_path.rglob("*.tmp"))
     kept = ff.load_plan(head.parent)
-    assert [len(stage) for stage in kept.stages] == [600] and "interrupted" in str(kept.stopped)
+    assert [len(stage) for stage in kept.stages] == [100] and "interrupted" in str(kept.stopped)
+    assert kept.validation is not None and len(kept.validation.verdicts) == 1

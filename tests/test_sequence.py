@@ -84,6 +84,7 @@ def parents_with(free: np.ndarray) -> Parents:
     return Parents(
         index=np.arange(P),
         q=np.zeros((P, K)),
+        squeeze=np.zeros((P, K)),
         free=free,
         p_HO=np.zeros((P, 1, 3)),
         R_HO=np.zeros((P, 1, 3, 3)),
@@ -242,14 +243,28 @@ def test_good_parents_are_continued():
         assert np.all(before.good[after.grasps.parent])
 
 
-def test_targets_move_the_own_joints_only():
+def test_targets_move_the_own_joints_and_the_others_go_on_pressing():
+    """Joints that are not this stage's own are sent where they were before: to the parent's squeeze."""
     model = hand("allegro").model
+    squeezed = np.broadcast_to(model.open_pose, (32, 16))  # Before the first stage, nothing presses.
     for stage in three():
         g = stage.grasps
+        before = squeezed if g.parent[0] < 0 else squeezed[g.parent]
         for aim in (g.pre_grasp, g.squeeze):
-            np.testing.assert_array_equal(aim[~g.joint_mask], g.q[~g.joint_mask])
-            assert np.mean(np.any(aim != g.q, axis=1)) > 0.9
+            np.testing.assert_array_equal(aim[~g.joint_mask], before[~g.joint_mask])
+            assert np.mean(np.any((aim != g.q) & g.joint_mask, axis=1)) > 0.9
             assert np.all((aim >= model.lower) & (aim <= model.upper))
+        squeezed = g.squeeze
+
+
+def test_joints_that_hold_the_first_object_press_it_in_the_third_stage():
+    last = three()[2].grasps
+    middle = three()[1].grasps.take(last.parent)
+    first = three()[0].grasps.take(middle.parent)
+    for aim in (last.pre_grasp, last.squeeze):
+        np.testing.assert_array_equal(aim[first.joint_mask], first.squeeze[first.joint_mask])
+        np.testing.assert_array_equal(aim[middle.joint_mask], middle.squeeze[middle.joint_mask])
+        assert np.mean(np.any((aim != last.q) & first.joint_mask, axis=1)) > 0.9
 
 
 # What a stage reports.

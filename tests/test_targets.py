@@ -11,12 +11,16 @@ from fistful.hands.hand import Hand
 from fistful.hands.library import import_model
 from fistful.hands.model import Model
 from fistful.objects import load_object
+from fistful.physics.protocol import PROTOCOLS
+from fistful.physics.scene import SLIDE_LEVER
 from fistful.synthesis.targets import (
     BACK_OFF,
+    EFFORT,
+    FORCE,
     MAX_OPENING,
-    MAX_SQUEEZE,
     ROUNDING,
-    SQUEEZE,
+    SLIDE_SCALE,
+    STIFFNESS,
     contact_jacobian,
     joint_targets,
 )
@@ -96,35 +100,102 @@ def outward(hand: Hand, arguments: tuple[np.ndarray, ...], target: np.ndarray) -
     return np.sum(apply(R_OH[:, None], way_H) * normals_O, axis=-1)
 
 
+def normal_rows(hand: Hand, arguments: tuple[np.ndarray, ...]) -> np.ndarray:
+    """A (N, C, K): how the stage's own joints move the contacts along their outward normals."""
+    _, R_OH, q, mask, body, p_B, normals_O = arguments
+    n_H = apply(np.swapaxes(R_OH, 1, 2)[:, None], normals_O)
+    return np.einsum("nci,ncik->nck", n_H, contact_jacobian(hand.model, q, body, p_B)) * mask[:, None]
+
+
+def servo_torque(hand: Hand, q: np.ndarray, squeeze: np.ndarray) -> np.ndarray:
+    """What servos that are sent to the squeeze exert at the grasp, N m (slides: N)."""
+    m = hand.model
+    slides = np.array([m.tree.slides[m.all_joints.index(name)] for name in m.joints])
+    return STIFFNESS / np.where(slides, 0.05**2, 1.0) * (squeeze - q)
+
+
 @pytest.mark.parametrize("name", hand_names())
 def test_targets_open_and_press(name: str):
     hand = load_hand(name)
     model, arguments = hand.model, grasps(hand, 200)
-    _, R_OH, q, mask, body, p_B, normals_O = arguments
+    q, mask = arguments[2], arguments[3]
     targets = joint_targets(hand, *arguments)
     np.testing.assert_array_equal(targets.grasp, q)
-    for target, most in ((targets.pre_grasp, MAX_OPENING), (targets.squeeze, MAX_SQUEEZE)):
+    for target in (targets.pre_grasp, targets.squeeze):
         np.testing.assert_array_equal(target[~mask], q[~mask])
         assert np.all((target >= model.lower) & (target <= model.upper))
-        assert np.abs(target - q).max() <= most + 1e-12
+    assert np.abs(targets.pre_grasp - q).max() <= MAX_OPENING + 1e-12
 
     opened, pressed = outward(hand, arguments, targets.pre_grasp), -outward(hand, arguments, targets.squeeze)
     np.testing.assert_allclose(targets.opened, opened, atol=1e-12)
     np.testing.assert_allclose(targets.pressed, pressed, atol=1e-12)
     assert opened.min() > -2 * ROUNDING and pressed.min() > -2 * ROUNDING
     # Contacts that share joints meet in the middle, so one may go too far.
-    assert opened.max() < 1.5 * BACK_OFF and pressed.max() < 1.5 * SQUEEZE
+    assert opened.max() < 1.5 * BACK_OFF
 
     # Movable: some joint of the stage has a lever, and is not at the limit that the way leads to.
-    way = apply(np.swapaxes(R_OH, 1, 2)[:, None], normals_O)
-    rows = np.einsum("nci,ncik->nck", way, contact_jacobian(model, q, body, p_B)) * mask[:, None]
+    rows = normal_rows(hand, arguments)
     space_out = np.where(rows > 0, (model.upper - q)[:, None], (q - model.lower)[:, None]) > 0.1
     space_in = np.where(rows < 0, (model.upper - q)[:, None], (q - model.lower)[:, None]) > 0.1
     can_open, can_press = (np.any((np.abs(rows) > 0.01) & room, axis=2) for room in (space_out, space_in))
     assert np.all(opened[can_open] > 0) and np.all(pressed[can_press] > 0)
-    assert np.median(opened[can_open]) > 0.9 * BACK_OFF and np.median(pressed[can_press]) > 0.8 * SQUEEZE
+    assert np.median(opened[can_open]) > 0.9 * BACK_OFF and np.median(pressed[can_press]) > 1e-3
     fixed = np.all(rows == 0, axis=2)
     assert np.all(opened[fixed] == 0) and np.all(pressed[fixed] == 0) and can_open.mean() > 0.5
+
+
+@pytest.mark.parametrize("force", [FORCE, 2.0, 40.0])
+@pytest.mark.parametrize("name", hand_names())
+def test_a_squeeze_presses_with_the_same_force_at_every_contact(name: str, force: float):
+    """Torques gain (squeeze - q) are -A^T (f, f): f as asked, or what the weakest motor can do."""
+    hand = load_hand(name)
+    model, arguments = hand.model, grasps(hand, 200)
+    q, mask, rows = arguments[2], arguments[3], normal_rows(hand, arguments)
+    squeeze = joint_targets(hand, *arguments, force=force).squeeze
+    torque = servo_torque(hand, q, squeeze)
+    assert np.all(torque[~mask] == 0)
+    assert np.all(np.abs(torque) <= EFFORT * model.torque_limit + 1e-9), "no motor does more than it can"
+    assert np.all((squeeze >= model.lower) & (squeeze <= model.upper))
+
+    # At a joint limit there is less to press with; elsewhere the force of each contact can be read off.
+    inside = np.all((squeeze > model.lower) & (squeeze < model.upper) | ~mask, axis=1)
+    wanted = np.full(len(q), force)
+    for i, k in np.argwhere(rows.sum(axis=1) != 0):
+        wanted[i] = min(wanted[i], EFFORT * model.torque_limit[k] / abs(rows[i, :, k].sum()))
+    read, shares = [], []
+    for i in np.flatnonzero(inside):
+        A = rows[i, np.any(rows[i] != 0, axis=1)]  # Without what is on the palm.
+        if len(A) and np.linalg.svd(A, compute_uv=False)[-1] > 1e-3:
+            f, *_ = np.linalg.lstsq(-A.T, torque[i], rcond=None)
+            np.testing.assert_allclose(-A.T @ f, torque[i], atol=1e-9)
+            np.testing.assert_allclose(f, f[0], atol=1e-7 * force)
+            read.append(f[0])
+            shares.append(f[0] / wanted[i])
+    assert len(read) > 30
+    # Halved where a contact would go the wrong way, at most five times.
+    halvings = np.array([0.0, *(0.5**k for k in range(6))])
+    assert np.abs(np.array(shares)[:, None] - halvings).min(axis=1).max() < 1e-7
+    assert np.mean(np.abs(np.array(shares) - 1) < 1e-7) > 0.75
+    assert max(read) <= force * (1 + 1e-9)
+
+
+def test_a_limit_of_the_motors_is_met_exactly():
+    """More than any motor can do: one of each grasp is at EFFORT of its limit, and none beyond."""
+    hand = load_hand("allegro")
+    arguments = grasps(hand, 100)
+    q, mask = arguments[2], arguments[3]
+    squeeze = joint_targets(hand, *arguments, force=1e4).squeeze
+    effort = np.abs(servo_torque(hand, q, squeeze)) / hand.model.torque_limit
+    assert effort.max() <= EFFORT + 1e-9
+    inside = np.all((squeeze > hand.model.lower) & (squeeze < hand.model.upper) | ~mask, axis=1)
+    assert inside.sum() > 20
+    assert np.mean(np.isclose(effort[inside].max(axis=1), EFFORT)) > 0.7, "but where it is halved"
+
+
+def test_servos_are_those_that_the_squeeze_is_meant_for():
+    """Rooms that do not know each other agree on gains."""
+    assert {protocol.stiffness for protocol in PROTOCOLS.values()} == {STIFFNESS}
+    assert SLIDE_LEVER == SLIDE_SCALE == 0.05
 
 
 def test_targets_leave_and_enter_a_real_object():
@@ -183,8 +254,11 @@ def test_couplings_are_kept():
     # Far from the limit by the asked way, else as far as there is to go.
     np.testing.assert_allclose(targets.opened, [[BACK_OFF] * 2, [0.004] * 2], rtol=0.05)
     np.testing.assert_allclose(q - targets.pre_grasp, targets.opened[:, :1], atol=1e-12)
-    np.testing.assert_allclose(targets.pressed, SQUEEZE, rtol=0.05)
     np.testing.assert_allclose(targets.squeeze - q, targets.pressed[:, :1], atol=1e-12)
+    # Both contacts press with 12 N, so the joint that drives both with 24 N, of 40 N that it can.
+    np.testing.assert_allclose(servo_torque(hand, q, targets.squeeze), 2 * FORCE)
+    strong = joint_targets(hand, np.zeros((2, 3)), R_OH, q, mask, body, p_B, normals, force=1e3).squeeze
+    np.testing.assert_allclose(servo_torque(hand, q, strong), EFFORT * 40)
 
 
 def test_a_squeeze_is_along_the_torque_of_a_normal_force():

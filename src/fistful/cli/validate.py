@@ -114,8 +114,8 @@ def _print(plan: "Plan", document: dict[str, Any]) -> None:
         a = document["agreement"]
         print(
             f"vendor's hand and ours agree on {a['equal']:.1f} % of {a['grasps']} grasps: held by both "
-            f"{a['both']}, by neither {a['neither']}, only by the vendor's {a['only_menagerie']}, only by ours "
-            f"{a['only_own']}"
+            f"{a['both']}, by neither {a['neither']}, only by the vendor's {a['only_menagerie']}, "
+            f"only by ours {a['only_own']}"
         )
     for line in document.get("grasp", ()):
         print(line)

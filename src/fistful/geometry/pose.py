@@ -68,6 +68,16 @@ def rotation_from_rpy(rpy: np.ndarray) -> np.ndarray:
     return rotation_about(z, yaw) @ rotation_about(y, pitch) @ rotation_about(x, roll)
 
 
+def frames_along(z: np.ndarray, spin: np.ndarray | float = 0.0) -> np.ndarray:
+    """Rotations (N, 3, 3) whose third column is the unit vector z (N, 3), spun about it by `spin`, rad."""
+    other = np.eye(3)[np.argmin(np.abs(z), axis=1)]
+    x = np.cross(other, z)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    y = np.cross(z, x)
+    c, s = (f(np.broadcast_to(spin, len(z)))[:, None] for f in (np.cos, np.sin))
+    return np.stack([c * x + s * y, c * y - s * x, z], axis=-1)
+
+
 def apply(R: np.ndarray, v: np.ndarray) -> np.ndarray:
     """R v for matching batches: (..., 3, 3), (..., 3) -> (..., 3)."""
     return np.einsum("...ij,...j->...i", R, v)

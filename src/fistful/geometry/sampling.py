@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from fistful.geometry.pose import apply, frames_along
+
 
 def farthest_points(points: np.ndarray, count: int, *, first: int = 0) -> np.ndarray:
     """Indices of `count` points, each the farthest from those before it (FPS).
@@ -53,3 +55,15 @@ def sample_triangles(
     u, v = rng.uniform(size=(2, count, 1))
     u, v = np.where(u + v > 1, 1 - u, u), np.where(u + v > 1, 1 - v, v)
     return a[face] + u * (b - a)[face] + v * (c - a)[face], face
+
+
+def tilted(axis: np.ndarray, most: float, rng: np.random.Generator) -> np.ndarray:
+    """Unit vectors (N, 3) at angles uniform in 0 .. `most` (rad) from unit vectors (N, 3), at any azimuth.
+
+    Uniform in the angle, so directions near the axis are denser than over the cone's solid angle.
+    """
+    angle, azimuth = rng.uniform(0, (most, 2 * np.pi), (len(axis), 2)).T
+    local = np.stack(
+        [np.sin(angle) * np.cos(azimuth), np.sin(angle) * np.sin(azimuth), np.cos(angle)], axis=-1
+    )
+    return apply(frames_along(axis), local)

@@ -55,6 +55,8 @@ class Protocol:
     start: Literal["grasp", "pre-grasp"]
     """Where the joints of the grasp begin."""
     close_s: float
+    reach: float = 3.0
+    """If an object is not touched by then, its targets go on the same way, up to this many times as far."""
     settle_s: float
     test: Test = "pushes"
     acceleration: float = 9.8

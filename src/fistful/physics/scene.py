@@ -206,24 +206,3 @@ def _inertia(model: mujoco.MjModel, body: int) -> np.ndarray:
     """(3, 3) float, kg m2. About the centre of mass, along the axes of the body."""
     R = rotation_from_quaternion(model.body_iquat[body])
     return R @ np.diag(model.body_inertia[body]) @ R.T
-
-
-def facing(hand: Hand) -> tuple[np.ndarray, np.ndarray]:
-    """Unit vectors in the hand base frame at right angles: out of the palm, and along the open fingers.
-
-    Out of the palm is the mean normal of the contact surfaces that do not move, or of all if all do.
-    """
-    poses = hand.model.poses(hand.model.open_pose)
-    tips = poses.p_HB[[finger.bodies[-1] for finger in hand.fingers]]
-    along = tips.mean(axis=0) - poses.p_HB[[finger.bodies[0] for finger in hand.fingers]].mean(axis=0)
-    skins = [surface.candidates for surface in hand.surfaces]
-    body = np.concatenate([skin.body for skin in skins])
-    normals = np.concatenate([poses.directions(skin.body, skin.n_B) for skin in skins])
-    out = normals[body == 0].mean(axis=0) if np.any(body == 0) else normals.mean(axis=0)
-    if np.linalg.norm(along) < 1e-6:
-        along = np.eye(3)[int(np.argmin(np.abs(out)))]
-    along = along / np.linalg.norm(along)
-    across = out - along * (out @ along)
-    if np.linalg.norm(across) < 0.1:  # Two jaws that look at each other: any way across will do.
-        across = np.cross(along, np.eye(3)[int(np.argmin(np.abs(along)))])
-    return across / np.linalg.norm(across), along

@@ -9,8 +9,9 @@ import numpy as np
 from mujoco.batch import Batch, SimulationError
 
 from fistful.geometry.pose import apply
+from fistful.hands.facing import palm_axes
 from fistful.physics.protocol import Protocol
-from fistful.physics.scene import Scene, facing
+from fistful.physics.scene import Scene
 from fistful.physics.shake import inertial_wrench, motion
 from fistful.physics.verdict import DIRECTIONS, Reason, Verdicts
 
@@ -81,11 +82,11 @@ class _Trial:
         a = self.attempts
         self._fail(np.flatnonzero(~(a.penetration_mm <= self.protocol.max_penetration_mm)), Reason.DEEP)
         alive = self._alive()
-        q, p_HO, R_HO = a.q.copy(), a.p_HO.copy(), a.R_HO.copy()
+        q, targets, p_HO, R_HO = a.q.copy(), a.squeeze.copy(), a.p_HO.copy(), a.R_HO.copy()
         settled = None
         if len(alive):
             settled = self._close(alive)
-            q[alive] = settled["qpos"][:, self.scene.independent]
+            q[alive], targets[alive] = settled["qpos"][:, self.scene.independent], settled["ctrl"]
             p_HO[alive], R_HO[alive] = self.scene.poses(settled["qpos"])
             broken = ~np.isfinite(q).all(axis=1) | ~np.isfinite(p_HO).all(axis=(1, 2))
             q[broken], p_HO[broken], R_HO[broken] = a.q[broken], a.p_HO[broken], a.R_HO[broken]
@@ -101,6 +102,7 @@ class _Trial:
             drift_mm=self.drift_mm,
             turn_deg=self.turn_deg,
             q=q,
+            targets=targets,
             p_HO=p_HO,
             R_HO=R_HO,
         )
@@ -119,7 +121,6 @@ class _Trial:
         run.qpos[:] = scene.qpos(a.q, a.p_HO, a.R_HO)
         strange = run.depth_mm() > a.penetration_mm[:, None] + p.max_stand_in_mm
         run.qpos[:] = scene.qpos(start, a.p_HO, a.R_HO)
-        resting = (scene.dofs[:, None] + np.arange(6)).ravel()
         ramp = max(1, round(p.close_s / p.step_s))
         ways = [start, a.q, a.squeeze] if p.start == "pre-grasp" else [a.q, a.squeeze]
         for k in range(1, ramp + 1):
@@ -127,11 +128,15 @@ class _Trial:
             leg = min(int(np.ceil(along)), len(ways) - 1) - 1
             target = ways[leg] + (along - leg) * (ways[leg + 1] - ways[leg])
             run.ctrl[:] = np.where(a.moving, target, a.squeeze)
-            # Closing is slow: whatever moves an object does not throw it. With nothing that brakes it, the
-            # tenths of a millimetre that a grasp overlaps would shoot it out before the hand can press.
-            for _ in range(p.substeps):
-                run.step(1)
-                run.qvel[:, resting] = 0.0
+            run.creep(p.substeps)
+        # Whoever does not touch everything yet goes on, the same way.
+        step = np.where(a.moving, a.squeeze - a.q, 0.0) / ramp
+        for _ in range(round((p.reach - 1) * ramp)):
+            apart = np.flatnonzero(~run.touching().all(axis=1))
+            if not len(apart):
+                break
+            run.ctrl[apart] += step[apart]
+            run.creep(p.substeps, apart)
         run.step(round(p.settle_s / p.step_s) * p.substeps)
         touching = run.touching()
         lost = ~touching.all(axis=1)
@@ -173,7 +178,7 @@ class _Trial:
     def _shake(self, run: "_Run", grasps: np.ndarray) -> None:
         """All steps of the protocol with a hand that moves. Seen from it, the objects are pulled about."""
         p, scene = self.protocol, self.scene
-        down_H, along_H = facing(scene.hand)
+        down_H, along_H = palm_axes(scene.hand)
         steps, dt = p.steps * p.substeps, p.step_s / p.substeps
         for k in range(steps):
             moving = motion(k * dt, down_H, along_H, p.acceleration)
@@ -232,6 +237,17 @@ class _Run:
 
     def step(self, count: int, ids: np.ndarray | None = None) -> None:
         self._run(lambda: self.batch.step(ids=ids, nstep=count))
+
+    def creep(self, count: int, ids: np.ndarray | None = None) -> None:
+        """Steps without momentum: whatever moves an object does not throw it.
+
+        With nothing that brakes it, the tenths of a millimetre that a grasp overlaps would shoot an object
+        out before the hand can press.
+        """
+        resting = (self.scene.dofs[:, None] + np.arange(6)).ravel()
+        for _ in range(count):
+            self.step(1, ids)
+            self.qvel[:, resting] = 0.0
 
     def touching(self) -> np.ndarray:
         """(N, n) bool. Which objects are in contact with the hand."""

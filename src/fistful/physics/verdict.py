@@ -42,6 +42,7 @@ class Verdicts:
       drift_mm, turn_deg: (N, n) float. Largest displacement and rotation of each object in the hand, from
         where it settled, over the tests that were run (none after the first failure).
       q: (N, K) float. Joints after closing.
+      targets: (N, K) float. Their targets then: the squeeze, or more where the hand had to reach farther.
       p_HO, R_HO: (N, n, 3), (N, n, 3, 3) float. Objects after closing, in the hand base frame.
     """
 
@@ -53,6 +54,7 @@ class Verdicts:
     drift_mm: np.ndarray
     turn_deg: np.ndarray
     q: np.ndarray
+    targets: np.ndarray
     p_HO: np.ndarray
     R_HO: np.ndarray
 

@@ -184,7 +184,9 @@ def settled(hand: Hand, objects: Sequence[Object], stage: Stage, verdicts: Verdi
     p_OH, R_OH = inverse_pose(verdicts.p_HO[:, -1], verdicts.R_HO[:, -1])
     # A contact presses a joint a little beyond its limit.
     q = np.clip(verdicts.q, hand.model.lower, hand.model.upper)
-    grasps = replace(g, q=q, p_OH=p_OH, R_OH=R_OH, p_HO=verdicts.p_HO, R_HO=verdicts.R_HO)
+    grasps = replace(
+        g, q=q, squeeze=verdicts.targets, p_OH=p_OH, R_OH=R_OH, p_HO=verdicts.p_HO, R_HO=verdicts.R_HO
+    )
     measures = measure(
         hand,
         objects,

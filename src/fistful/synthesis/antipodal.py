@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fistful.geometry.mesh_distance import MeshDistance
-from fistful.geometry.sampling import sample_triangles
+from fistful.geometry.sampling import sample_triangles, tilted
 from fistful.objects.object import Object
 
 FRICTION = 0.6
@@ -106,7 +106,7 @@ def _draw(
     while tried < _LINES_PER_PAIR * count and (missing := count - sum(map(len, parts))) > 0:
         a, face = sample_triangles(corners, max(_FEWEST_LINES, min(count, 2 * missing)), rng)
         n_a = mesh.face_normals[face]
-        line = _tilted(-n_a, np.deg2rad(cone_deg), rng)
+        line = tilted(-n_a, np.deg2rad(cone_deg), rng)
         ray, b, n_b = _exits(mesh, a, n_a, line, exits)
         opposed = np.einsum("ij,ij->i", n_b, line[ray]) >= np.cos(np.deg2rad(cone_deg))
         ray, b, n_b = ray[opposed], b[opposed], n_b[opposed]
@@ -145,20 +145,6 @@ def _exits(
     numbers, points, normals = (np.concatenate(column) for column in zip(*found, strict=True))
     order = np.argsort(numbers, kind="stable")
     return numbers[order], points[order], normals[order]
-
-
-def _tilted(axis: np.ndarray, most: float, rng: np.random.Generator) -> np.ndarray:
-    """Unit vectors (N, 3) at angles uniform in 0 .. `most` (rad) from unit vectors (N, 3), at any azimuth.
-
-    Uniform in the angle, so lines near the normals are denser than over the cone's solid angle: the better a
-    pair is opposed, the more its contacts may be off.
-    """
-    angle, azimuth = rng.uniform(0, (most, 2 * np.pi), (len(axis), 2)).T[..., None]
-    other = np.eye(3)[np.argmin(np.abs(axis), axis=1)]
-    u = np.cross(axis, other)
-    u /= np.linalg.norm(u, axis=1, keepdims=True)
-    v = np.cross(axis, u)
-    return np.cos(angle) * axis + np.sin(angle) * (np.cos(azimuth) * u + np.sin(azimuth) * v)
 
 
 def _has_room(mesh: MeshDistance, p: np.ndarray, normal: np.ndarray, room: float) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 from fistful.errors import PlanError
 from fistful.geometry.pose import apply, rotation_about
 from fistful.objects.object import Object
-from fistful.synthesis import measure
+from fistful.synthesis.measure import objects_overlap
 
 TRIES, BLOCK = 128, 32
 """Clusters that are thrown, BLOCK at a time, before the square of a grasp is widened ..."""
@@ -130,8 +130,7 @@ def _overlap(objects: Sequence[Object], i: int, j: int, p_WO: np.ndarray, R_WO: 
     """Deepest overlap (N,), m, of objects i and j."""
     R_iW = np.swapaxes(R_WO[:, i], 1, 2)
     p_ij, R_ij = apply(R_iW, p_WO[:, j] - p_WO[:, i]), R_iW @ R_WO[:, j]
-    a, b = measure._solid_of(objects[i]), measure._solid_of(objects[j])
-    return measure._object_overlap(a, b, p_ij, R_ij)
+    return objects_overlap(objects[i], objects[j], p_ij, R_ij)
 
 
 def _thrown(

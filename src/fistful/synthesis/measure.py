@@ -104,6 +104,11 @@ class Measures:
         return Measures(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
 
 
+def objects_overlap(a: Object, b: Object, p_AB: np.ndarray, R_AB: np.ndarray) -> np.ndarray:
+    """Deepest overlap (N,), m, of two objects, with b at (N, 3), (N, 3, 3) in the frame of a; 0 if apart."""
+    return _object_overlap(_solid_of(a), _solid_of(b), p_AB, R_AB)
+
+
 def compile_kernels() -> None:
     """Compile the kernels now, if Warp does not have them in its cache: some seconds, once a machine."""
     mesh_distance.compile_kernels()

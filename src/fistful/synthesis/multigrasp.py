@@ -14,15 +14,16 @@ import numpy as np
 
 from fistful.errors import PlanError
 from fistful.geometry.mesh_distance import MeshDistance
-from fistful.geometry.pose import apply
+from fistful.geometry.pose import apply, frames_along
+from fistful.hands.facing import palm_facing
 from fistful.hands.hand import Hand
 from fistful.objects.object import Object
-from fistful.synthesis import paper, sequence
 from fistful.synthesis.clusters import Clusters, overlaps, sample_clusters
 from fistful.synthesis.compiling import compile_kernels
 from fistful.synthesis.core import Core
 from fistful.synthesis.langevin import BATCH, ClusterEnergy, Langevin, cluster_cores, optimise
 from fistful.synthesis.measure import Tolerance, measure
+from fistful.synthesis.sequence import cores as all_cores
 from fistful.synthesis.stage import contact_points, inverse_pose, packed, unpacked
 from fistful.synthesis.tables import SKIN_POINTS, HandTables
 from fistful.synthesis.targets import joint_targets
@@ -163,7 +164,7 @@ def multigrasp(
         raise PlanError(f"seed = {seed}: take one from 0 to {2**31 - 1}")
     if threads is not None and threads < 1:
         raise PlanError(f"threads = {threads}: at least one has to do the work")
-    threads = threads or sequence._cores()
+    threads = threads or all_cores()
     compile_kernels("paper")
     tables = HandTables.of(hand, (), s.skin_points)
     cores = cluster_cores(tables, objects, CONTACTS)
@@ -204,9 +205,9 @@ def starts(
     up, around = rng.uniform(0, 1, count), rng.uniform(0, 2 * np.pi, count)
     level = np.sqrt(1 - up**2)
     z_W = -np.stack([level * np.cos(around), level * np.sin(around), up], axis=1)
-    z_H, centre_H = paper._facing(hand)
+    z_H, centre_H = palm_facing(hand)
     spin = rng.uniform(0, 2 * np.pi, count)
-    R_WH = paper._frames(z_W, spin) @ paper._frames(z_H[None], np.zeros(1))[0].T
+    R_WH = frames_along(z_W, spin) @ frames_along(z_H[None])[0].T
     p_WH = middle - s.distance_m * z_W - apply(R_WH, centre_H)
     sigma = s.spread * (model.upper - model.lower)
     drawn = model.open_pose + sigma * np.clip(rng.standard_normal((count, len(hand.joints))), -2, 2)

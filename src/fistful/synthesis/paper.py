@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fistful.geometry.pose import apply
+from fistful.geometry.pose import apply, frames_along
 from fistful.geometry.quiet_warp import wp
-from fistful.geometry.sampling import farthest_points, sample_triangles
+from fistful.geometry.sampling import farthest_points, sample_triangles, tilted
+from fistful.hands.facing import palm_facing
 from fistful.hands.hand import Hand
 from fistful.objects.object import Object
 from fistful.synthesis.core import Core, launch, recorded
@@ -66,11 +67,11 @@ def starts(
     dense = sample_triangles(vertices[faces], 4 * count + 64, rng)[0]
     place = dense[farthest_points(dense, count)]
     towards = target.hull_vertices.mean(axis=0) - place
-    z_O = _tilted(towards / np.linalg.norm(towards, axis=1, keepdims=True), np.deg2rad(s.tilt_deg), rng)
-    z_H, centre_H = _facing(hand)
+    z_O = tilted(towards / np.linalg.norm(towards, axis=1, keepdims=True), np.deg2rad(s.tilt_deg), rng)
+    z_H, centre_H = palm_facing(hand)
     # R maps the facing direction of the hand to the approach, with a random spin about it.
     spin = rng.uniform(0, 2 * np.pi, count)
-    R_OH = np.einsum("nij,kj->nik", _frames(z_O, spin), _frames(z_H[None], np.zeros(1))[0])
+    R_OH = np.einsum("nij,kj->nik", frames_along(z_O, spin), frames_along(z_H[None])[0])
     p_OH = place - rng.uniform(*s.back_off_m, (count, 1)) * z_O - apply(R_OH, centre_H)
     sigma = s.spread * (model.upper - model.lower)
     drawn = np.clip(q + sigma * np.clip(rng.standard_normal(q.shape), -2, 2), model.lower, model.upper)
@@ -172,38 +173,3 @@ class _Chains:
             barrier.abort()
             raise
         return Solution(self.chain.x.numpy().copy(), self.chain.contact.numpy().copy())
-
-
-def _facing(hand: Hand) -> tuple[np.ndarray, np.ndarray]:
-    """Where the palm looks, a unit vector (3,) in H, and the point (3,), m, that should reach the object.
-
-    The mean normal of the contact candidates on the base; without any, of all candidates at the open pose; if
-    these cancel, the direction from the base to them.
-    """
-    poses = hand.poses(hand.model.open_pose)
-    skins = [s.candidates for s in hand.surfaces]
-    points = np.concatenate([poses.points(s.body, s.p_B) for s in skins])
-    normals = np.concatenate([poses.directions(s.body, s.n_B) for s in skins])
-    base = np.concatenate([s.body for s in skins]) == 0
-    mean = normals[base].mean(axis=0) if base.any() else normals.mean(axis=0)
-    if np.linalg.norm(mean) < 0.1:  # Two jaws that look at each other: the way is from the base to them.
-        mean = points.mean(axis=0)
-    length = float(np.linalg.norm(mean))
-    return (mean / length if length > 1e-6 else np.array([0.0, 0.0, 1.0])), points.mean(axis=0)
-
-
-def _frames(z: np.ndarray, spin: np.ndarray) -> np.ndarray:
-    """Rotations (N, 3, 3) with third column z, spun about it."""
-    other = np.eye(3)[np.argmin(np.abs(z), axis=1)]
-    x = np.cross(other, z)
-    x /= np.linalg.norm(x, axis=1, keepdims=True)
-    y = np.cross(z, x)
-    c, s = np.cos(spin)[:, None], np.sin(spin)[:, None]
-    return np.stack([c * x + s * y, c * y - s * x, z], axis=-1)
-
-
-def _tilted(z: np.ndarray, angle: float, rng: np.random.Generator) -> np.ndarray:
-    """Unit vectors drawn around z (N, 3), at most `angle` away."""
-    tilt, around = rng.uniform(0, angle, len(z)), rng.uniform(0, 2 * np.pi, len(z))
-    local = np.stack([np.sin(tilt) * np.cos(around), np.sin(tilt) * np.sin(around), np.cos(tilt)], axis=-1)
-    return apply(_frames(z, np.zeros(len(z))), local)

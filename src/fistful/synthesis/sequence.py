@@ -66,7 +66,7 @@ class Planner:
         return cls(
             hand=hand,
             settings=settings,
-            threads=threads or _cores(),
+            threads=threads or cores(),
             device=device,
             sets=sets,
             tables=HandTables.of(hand, sets, settings.skin_points),
@@ -188,6 +188,6 @@ class Parents:
         return by_kind[which.ravel()]
 
 
-def _cores() -> int:
+def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -62,7 +62,7 @@ def _bars(rows: list[dict[str, Any]], methods: list[str], key: str) -> str:
         middle = x + bar / 2
         svg.append(
             f"<rect x='{x:.1f}' y='{y(value):.1f}' width='{0.9 * bar:.1f}' height='{y(0) - y(value):.1f}' "
-            f"fill='{colour}'><title>{escape(row['method'])}, {row['n']} objects: {value:.1f} %</title></rect>"
+            f"fill='{colour}'><title>{escape(row['method'])}, n = {row['n']}: {value:.1f} %</title></rect>"
             f"<line x1='{middle:.1f}' x2='{middle:.1f}' y1='{y(low):.1f}' y2='{y(high):.1f}' stroke='#222'/>"
             f"<text x='{middle:.1f}' y='{y(high) - 5:.1f}' text-anchor='middle'>{value:.1f}</text>"
         )
