@@ -12,6 +12,7 @@ from fistful.geometry.mesh_distance import MeshDistance
 from fistful.geometry.pose import apply
 from fistful.geometry.quiet_warp import wp
 from fistful.hands import hand_names
+from fistful.hands.facing import palm_facing
 from fistful.objects import load_object
 from fistful.synthesis import paper
 from fistful.synthesis.contact_set import contact_sets
@@ -376,7 +377,7 @@ def test_hands_start_around_the_object_and_face_it(name):
     np.testing.assert_allclose(R_OH @ R_OH.swapaxes(1, 2), np.broadcast_to(np.eye(3), R_OH.shape), atol=1e-12)
     np.testing.assert_allclose(x[:, 3:6], R_OH[:, :, 0], atol=1e-12)
     np.testing.assert_allclose(x[:, 6:9], R_OH[:, :, 1], atol=1e-12)
-    z_H, centre_H = paper._facing(hand(name))
+    z_H, centre_H = palm_facing(hand(name))
     axis, eye = apply(R_OH, z_H), p_OH + apply(R_OH, centre_H)
     hits = MeshDistance(*mug.inflated_hull(s.hull_m)).first_hits(eye, axis)
     assert np.all((hits.distances > 0.2 - 1e-5) & (hits.distances < 0.3 + 1e-5))
@@ -396,7 +397,7 @@ def test_hands_start_around_the_object_and_face_it(name):
 @pytest.mark.parametrize("name", hand_names())
 def test_the_palm_is_what_faces_the_object(name):
     """The axis points away from the base's middle, to where open fingers do not cover it."""
-    z_H, centre_H = paper._facing(hand(name))
+    z_H, centre_H = palm_facing(hand(name))
     assert np.linalg.norm(z_H) == pytest.approx(1)
     poses = hand(name).poses(hand(name).model.open_pose)
     skin = hand(name).skin
@@ -424,7 +425,7 @@ def test_starts_are_spun_at_random():
     q = np.tile(model.open_pose, (400, 1))
     x = paper.starts(hand("allegro"), mug, q, np.zeros_like(q, dtype=bool), np.random.default_rng(0), Paper())
     R_OH = unpacked(x)[1]
-    z_H = paper._facing(hand("allegro"))[0]
+    z_H = palm_facing(hand("allegro"))[0]
     side_H = np.cross(z_H, np.eye(3)[np.argmin(np.abs(z_H))])
     axis, side = apply(R_OH, z_H), apply(R_OH, side_H / np.linalg.norm(side_H))
     level = np.cross(axis, [0, 0, 1.0])
