@@ -109,6 +109,17 @@ def show(rows: Table) -> None:
     Console(width=width, highlight=False, markup=False).print(rows)
 
 
+def print_shapes(records: Sequence[dict[str, Any]]) -> None:
+    """How well the shapes that stand for objects in physics fit, on standard error."""
+    for r in records:
+        far, lack = r["outside_mm"], r["inside_mm"]
+        say(
+            f"note: {r['object']}: {r['parts']} convex part{'s' * (r['parts'] > 1)} in physics; beyond the mesh by "
+            f"{far['mean']:.2f} mm on average, {far['p95']:.2f} at 95 %, {far['max']:.2f} at most; "
+            f"short of it by at most {lack['max']:.2f} mm"
+        )
+
+
 def print_notes(hand: "Hand", objects: "Sequence[Object]") -> None:
     """What was assumed or changed on the way to a hand and objects that can be planned with."""
     for line in hand.notes:

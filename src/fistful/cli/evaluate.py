@@ -61,7 +61,7 @@ class Evaluate:
             mesh_distance.compile_kernels()
         objects = self._load()
         out = self.out or RUNS / "evaluate"
-        last = ""
+        last = "nothing was finished"
 
         def on_unit(done: int, of: int, what: str) -> None:
             nonlocal last

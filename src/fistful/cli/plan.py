@@ -16,6 +16,7 @@ from fistful.cli.console import (
     note,
     print_json,
     print_notes,
+    print_shapes,
     save_picture,
     say,
     say_where,
@@ -87,6 +88,7 @@ class Plan:
         from fistful.objects import load_object
         from fistful.physics.protocol import find_protocol
         from fistful.planning.plan import Origin, plan
+        from fistful.planning.validation import shape_records
         from fistful.synthesis.compiling import check_device
         from fistful.synthesis.settings import Settings
 
@@ -146,9 +148,15 @@ class Plan:
                     save_picture(sheet, picture)
             except KeyboardInterrupt:
                 raise Interrupted(_how_to_resume(out)) from None
+        shapes = [] if self.no_validate else shape_records(done.objects[: len(done.stages)], self.parts)
         if self.json:
-            print_json({"out": out} | done.summary() | {"best": best_record(done), "picture": picture})
+            print_json(
+                {"out": out}
+                | done.summary()
+                | {"shapes": shapes, "best": best_record(done), "picture": picture}
+            )
         else:
+            print_shapes(shapes)
             _print_plan(done)
             say_where("result", out)
             say_where("picture", picture)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from fistful.cli.console import print_json, say_where, show, steps, table
+from fistful.cli.console import print_json, print_shapes, say_where, show, steps, table
 from fistful.errors import FistfulError
 from fistful.objects import PartsKind
 
@@ -43,6 +43,7 @@ class Validate:
         from fistful.physics.protocol import find_protocol
         from fistful.planning.plan import validate
         from fistful.planning.run_folder import load_plan, save_validation
+        from fistful.planning.validation import shape_records
 
         if self.run_folder is None:
             raise FistfulError("name the folder of a plan: fistful validate RUN; `fistful plan` makes one")
@@ -63,6 +64,7 @@ class Validate:
             "run": self.run_folder,
             "protocol": summary["protocol"],
             "hand_model": self.hand_model,
+            "shapes": shape_records(plan.objects[: len(plan.stages)], self.parts),
             "stages": [row["validation"] for row in summary["stages"]],
             "saved": saved,
         }
@@ -73,6 +75,7 @@ class Validate:
         if self.json:
             print_json(document)
         else:
+            print_shapes(document["shapes"])
             _print(seen, document)
             say_where("verdicts", saved)
         if not seen.held(0).any():

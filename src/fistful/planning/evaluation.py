@@ -163,7 +163,7 @@ def evaluate(
         on_unit(done, len(units), f"{unit.method}: {names}")
         record = worker.work(unit, lambda line, unit=unit: progress(f"{unit.method}: {line}"))
         _write_json(path, record)
-    records = [json.loads((folder / "units" / unit.file).read_text(encoding="utf-8")) for unit in units]
+    records = [_read_unit(folder / "units" / unit.file) for unit in units]
     tables = summary(study, records, length)
     _write_json(folder / "tables.json", tables)
     return tables
@@ -191,9 +191,9 @@ def _open(folder: Path, study: Study) -> None:
     if folder.exists() and not folder.is_dir():
         raise PlanError(f"{folder} is a file; --out names a folder")
     if not head.exists():
-        if folder.exists() and any(folder.iterdir()):
+        if folder.exists() and any(not _begun(path) for path in folder.iterdir()):
             raise PlanError(f"{folder} holds something else; name a new folder with --out")
-        (folder / "units").mkdir(parents=True)
+        (folder / "units").mkdir(parents=True, exist_ok=True)
         _write_json(head, study.record())
         return
     try:
@@ -205,6 +205,18 @@ def _open(folder: Path, study: Study) -> None:
         if found.get(name) != value:
             raise PlanError(f"{folder} holds another study: its {name} differ; name a new folder with --out")
     (folder / "units").mkdir(exist_ok=True)
+
+
+def _begun(path: Path) -> bool:
+    """Whether a file is all that a run leaves behind that was killed before its first word was on disk."""
+    return path.suffix == ".tmp" or (path.name == "units" and path.is_dir() and not any(path.iterdir()))
+
+
+def _read_unit(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise PlanError(f"{path} is damaged: {error}; remove it, and it is made again") from error
 
 
 def _write_json(path: Path, record: dict[str, Any]) -> None:

@@ -89,7 +89,8 @@ def save_validation(folder: str | Path, plan: Plan) -> Path:
     folder = Path(folder).expanduser()
     if plan.validation is None:
         raise PlanError("there is no validation to save: validate the plan first")
-    name = f"validation_{plan.validation.protocol.name}"
+    hulls = "" if plan.validation.parts == "parts" else f"-{plan.validation.parts}"
+    name = f"validation_{plan.validation.protocol.name}{hulls}"
     stages = [
         _write_verdicts(folder / f"{name}_{n}.npz", plan.validation, n - 1)
         for n in range(1, len(plan.validation.verdicts) + 1)

@@ -7,7 +7,7 @@ to a stage, which is the chance that a sequence grown from nothing holds everyth
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -256,6 +256,18 @@ def validation_record(stages: Sequence[Stage], validation: Validation) -> list[d
                 "cpu_s": round(validation.cpu_s[n], 3),
                 "wall_s": round(validation.wall_s[n], 3),
             }
+        )
+    return records
+
+
+def shape_records(objects: Sequence[Object], kind: PartsKind) -> list[dict[str, Any]]:
+    """How far the shapes that stand for objects in physics are from their meshes, as JSON-able values."""
+    records = []
+    for item in dict.fromkeys(objects):
+        parts = convex_parts(item, kind=kind)
+        record = {"object": item.name, "parts": len(parts.vertices), "kind": kind}
+        records.append(
+            record | {"outside_mm": asdict(parts.outside_mm), "inside_mm": asdict(parts.inside_mm)}
         )
     return records
 
