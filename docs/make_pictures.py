@@ -22,9 +22,9 @@ def main() -> None:
     objects = [(name, mesh.vertices, mesh.faces) for name, mesh in meshes.items()]
     object_sheet(objects).quantize(256).save(FOLDER / "objects.png", optimize=True)
     print("objects.png")
-    # As `fistful plan mug pear cube --rescale` plans it.
+    # As `fistful plan mug pear cube --rescale --count 64` plans it.
     three = [ff.load_object(name, rescale=True) for name in ("mug", "pear", "cube")]
-    plan = ff.plan(ff.load_hand("allegro"), three)
+    plan = ff.plan(ff.load_hand("allegro"), three, count=64)
     plan_picture(plan).quantize(256).save(FOLDER / "plan_allegro.png", optimize=True)
     print("plan_allegro.png")
 

@@ -2,7 +2,7 @@
 
     python examples/04_plan.py [OBJECT ...]
 
-OBJECT is a built-in name or a path to a mesh. Without any, an Allegro hand takes a die and an egg.
+OBJECT is a built-in name or a path to a mesh. Without any, an Allegro hand takes a cube and an egg.
 """
 
 import sys
@@ -17,15 +17,18 @@ import fistful as ff
 def main(*names: str) -> None:
     """Plan, look at the best grasp, and continue from grasps that one has chosen oneself."""
     hand = ff.load_hand("allegro")
-    objects = [ff.load_object(name) for name in names or ("die", "egg")]
+    objects = [ff.load_object(name) for name in names or ("cube", "egg")]
     folder = Path(tempfile.mkdtemp()) / "plan"
     ff.plan(hand, objects, count=32, seed=1, out=folder, on_stage=lambda so_far: print(so_far))
 
     # The folder stands alone: it can be read again here or on another machine.
     plan = ff.load_plan(folder)
-    for stage in plan.stages:
+    for n, stage in enumerate(plan.stages):
         deepest = np.median(stage.measures.penetration_mm)
-        print(f"{stage.object_name}: {stage.good.sum()} of {len(stage)} good, {deepest:.2f} mm deep (median)")
+        good, held = stage.good.sum(), plan.held(n).sum()
+        print(
+            f"{stage.object_name}: of {len(stage)}, {good} are good and {held} hold; {deepest:.2f} mm deep (median)"
+        )
 
     # The best grasp of the last stage, and the grasps that lead to it: what a robot would do, in order.
     path = plan.lineage(-1, plan.best())

@@ -24,15 +24,14 @@ import fistful as ff
 from fistful.cli import main
 from fistful.physics.protocol import PAPER
 from fistful.physics.trial import Attempts
-from fistful.planning import evaluation
+from fistful.planning import evaluation, validation
 from fistful.planning.evaluation import METHODS, Study, Unit, draw_sequences, evaluate, summary
-from fistful.planning.validation import Tester
 from fistful.synthesis.langevin import Langevin
 from fistful.synthesis.multigrasp import MultiGrasp, MultiGrasps
 from fistful.synthesis.paper import Paper
 from fistful.view.chart import evaluation_page
 
-NAMES = ("die", "egg", "ball")
+NAMES = ("cube", "egg", "ball")
 COUNT, SEQUENCES, LENGTH, SEED = 8, 2, 2, 4
 SHORT = MultiGrasp(langevin=Langevin(steps=300, refine_steps=150), skin_points=300)
 COMMAND = (
@@ -48,7 +47,7 @@ UNITS = [
 LAUNCH = """
 import sys
 from functools import partial
-from fistful.planning import evaluation
+from fistful.planning import evaluation, validation
 from fistful.synthesis.langevin import Langevin
 from fistful.synthesis.multigrasp import MultiGrasp
 short = MultiGrasp(langevin=Langevin(steps=300, refine_steps=150), skin_points=300)
@@ -225,7 +224,7 @@ def test_consumed_hands_and_spaces_are_right(whole: Whole):
 def test_sums_of_multigrasp_are_right(whole: Whole):
     """Grasps of a whole cluster are tried anew here. Nothing is chained: all objects are taken at once."""
     assert [len(objects) for objects, _ in whole.clusters] == [1, 2, 1, 2]
-    tester = Tester(ff.load_hand("allegro"), PAPER, threads=1)
+    tester = validation.Tester(ff.load_hand("allegro"), PAPER, threads=1)
     for n in range(1, LENGTH + 1):
         held, q, depth = [], [], []
         for objects, g in whole.clusters:
@@ -352,10 +351,10 @@ def test_the_papers_optimiser_is_compared_as_well(tmp_path: Path, monkeypatch: p
 
     asked: list[ff.Settings] = settings
     monkeypatch.setattr(evaluation, "plan", hasty)
-    die = ff.load_object("die", rescale=True)
+    cube = ff.load_object("cube", rescale=True)
     tables = evaluate(
         ff.load_hand("allegro"),
-        [die],
+        [cube],
         methods=["seqgrasp-paper"],
         sequences=1,
         length=1,
@@ -427,9 +426,9 @@ def test_a_folder_that_was_just_begun_is_gone_on_with(short: None, tmp_path: Pat
     """Killed before a word was written: an empty folder of units and a staged file are no study of others."""
     (tmp_path / "x" / "units").mkdir(parents=True)
     (tmp_path / "x" / "study.json.123.tmp").write_text("{")
-    die = ff.load_object("die", rescale=True)
+    cube = ff.load_object("cube", rescale=True)
     options: dict[str, Any] = {"methods": ["multigrasp"], "sequences": 1, "length": 1, "count": 2}
-    evaluate(ff.load_hand("allegro"), [die], out=tmp_path / "x", **options)
+    evaluate(ff.load_hand("allegro"), [cube], out=tmp_path / "x", **options)
     assert list(units(tmp_path / "x")) == ["multigrasp_000_1.json"]
 
 
@@ -574,13 +573,13 @@ def test_user_errors_are_one_line(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (("--seed", "5"), "seed differ"),
-        (("--count", "9"), "count differ"),
-        (("--methods", "seqgrasp"), "methods differ"),
-        (("--protocol", "strict"), "protocol differ"),
-        (("--objects", "die", "egg", "pear"), "objects differ"),
-        (("--no-rescale",), "objects differ"),
-        (("--length", "1"), "sequences differ"),
+        (("--seed", "5"), "'seed' is not the same"),
+        (("--count", "9"), "'count' is not the same"),
+        (("--methods", "seqgrasp"), "'methods' is not the same"),
+        (("--protocol", "strict"), "'protocol' is not the same"),
+        (("--objects", "cube", "egg", "pear"), "'objects' is not the same"),
+        (("--no-rescale",), "'objects' is not the same"),
+        (("--length", "1"), "'sequences' is not the same"),
     ],
 )
 def test_another_study_is_refused(

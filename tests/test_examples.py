@@ -12,6 +12,7 @@ SAYS = {
     "02_object": "at 500 kg/m3: 63 g",
     "03_your_own_hand": "left-right: left_pad - right_pad",
     "04_plan": "from three chosen grasps: ",
+    "05_validate": "strict: ",
 }
 
 

@@ -64,7 +64,7 @@ def test_the_order_is_a_permutation_and_the_weights_fit(planner: Planner, found:
 def test_the_explanation_says_what_was_chosen(found: Itinerary):
     names = ", ".join(("pear", "die", "bowl")[i] for i in found.order)
     assert found.explanation == (
-        f"{names}: {100 * found.success:.0f} % of grasps are predicted to end well, "
+        f"{names}: {100 * found.success:.0f} % of grasps are predicted to hold, "
         f"against {100 * found.given:.0f} % in the order given"
     )
 
@@ -105,7 +105,7 @@ def test_probes_do_not_know_the_order_given(planner: Planner, objects: list[Obje
 def test_one_object(planner: Planner, objects: list[Object]):
     one = search_order(planner, objects[:1], probes=8)
     assert one.order == (0,) and one.success == one.given > 0.9
-    assert one.explanation == f"pear: {100 * one.success:.0f} % of grasps are predicted to end well"
+    assert one.explanation == f"pear: {100 * one.success:.0f} % of grasps are predicted to hold"
 
 
 def test_more_objects_than_the_hand_can_hold(planner: Planner, objects: list[Object]):
@@ -143,7 +143,8 @@ def test_weights_look_ahead_by_hand():
     """All of stage 1 is good, but only what was held by set 0 could be continued."""
     first = stage_of([0] * 4 + [1] * 4, [-1] * 8, [True] * 8)
     second = stage_of([2] * 8, list(range(8)), [True] * 4 + [False] * 4)
-    state = _State(places=(0, 1), stages=(first, second), rounds=2)
+    chance = tuple(stage.good.astype(float) for stage in (first, second))
+    state = _State(places=(0, 1), stages=(first, second), chance=chance, rounds=2)
     now, then, never = state.weights(
         [np.ones(3, bool), np.array([False, True, True]), np.array([True, False, False])]
     )

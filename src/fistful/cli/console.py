@@ -114,7 +114,7 @@ def print_shapes(records: Sequence[dict[str, Any]]) -> None:
     for r in records:
         far, lack = r["outside_mm"], r["inside_mm"]
         say(
-            f"note: {r['object']}: {r['parts']} convex part{'s' * (r['parts'] > 1)} in physics; beyond the mesh by "
+            f"note: {r['object']}: {r['parts']} convex part(s) in physics; beyond the mesh by "
             f"{far['mean']:.2f} mm on average, {far['p95']:.2f} at 95 %, {far['max']:.2f} at most; "
             f"short of it by at most {lack['max']:.2f} mm"
         )

@@ -1,5 +1,6 @@
 """`fistful plan`."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -191,7 +192,8 @@ def _run_folder(wanted: Path | None) -> Iterator[Path]:
 
 
 def _how_to_resume(out: Path) -> str:
-    stages = len(list(out.glob("stage_*.npz"))) if (out / "plan.json").exists() else 0
+    head = out / "plan.json"
+    stages = len(json.loads(head.read_text(encoding="utf-8"))["stages"]) if head.exists() else 0
     if not stages:
         return "no stage was finished"
     kept = "stage 1 is" if stages == 1 else f"stages 1 to {stages} are"

@@ -78,10 +78,11 @@ class Study:
             "hand": self.hand,
             "objects": [list(entry) for entry in self.objects],
             "methods": list(self.methods),
-            "sequences": [list(s) for s in self.sequences],
             "count": self.count,
             "seed": self.seed,
             "protocol": json.loads(json.dumps(self.protocol.to_dict())),
+            # After what decides them, which is then named as the difference from another study.
+            "sequences": [list(s) for s in self.sequences],
         }
 
 
@@ -203,7 +204,9 @@ def _open(folder: Path, study: Study) -> None:
     wanted = study.record()
     for name, value in wanted.items():
         if found.get(name) != value:
-            raise PlanError(f"{folder} holds another study: its {name} differ; name a new folder with --out")
+            raise PlanError(
+                f"{folder} holds another study: {name!r} is not the same; name a new folder with --out"
+            )
     (folder / "units").mkdir(exist_ok=True)
 
 

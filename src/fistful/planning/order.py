@@ -2,12 +2,13 @@
 
 1. A state is an order of some of the objects with a few probe grasps of each, planned as a sequence is:
    what is held is in the way of what comes.
-2. Expand every state by every object left. What one try achieves and how often the planner tries give
-   the predicted success of a stage; their product is that of the state.
+2. Expand every state by every object left. What one try achieves, how often the planner tries, and how
+   likely the good probes are to hold in physics give the predicted success of a stage; their product is
+   that of the state.
 3. Keep the best states by success times room: what the objects to come achieved in the company of each
    held one. States that leave no contact set for the rest come last.
 4. In the best complete order, a contact set is preferred at a stage as its probes and the probes that
-   continue them were good.
+   continue them were good and are likely to hold.
 """
 
 from collections import Counter
@@ -20,6 +21,8 @@ import numpy as np
 
 from fistful.errors import PlanError
 from fistful.objects.object import Object
+from fistful.physics.protocol import PAPER
+from fistful.planning.prediction import chance_to_hold
 from fistful.synthesis.contact_set import ContactSet, usable_sets
 from fistful.synthesis.sequence import Planner
 from fistful.synthesis.stage import Stage
@@ -44,7 +47,7 @@ class Itinerary:
       order: Places in the objects given, in the order to grasp them; all of them.
       preference: One (T,) float a stage: weights of the contact sets, the largest 1, for Planner.stage. Sets
         that can not be used at a stage have 0; where no probe got to, all others have 1.
-      success: Predicted share of grasps that end well in this order, over the stages that were searched.
+      success: Predicted share of grasps that hold everything in this order, as far as it was searched.
       given: The same for the order given; 0 if it ends before.
       explanation: One line for the user.
     """
@@ -62,6 +65,7 @@ def search_order(
     *,
     beam: int = 6,
     probes: int = 48,
+    protocol: str = PAPER.name,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Itinerary:
     """The order in which to grasp some objects, and which contact sets to prefer at each stage.
@@ -74,6 +78,7 @@ def search_order(
       objects: The objects.
       beam: States that are kept of each length.
       probes: Grasps planned for a stage of a state.
+      protocol: Name of the protocol that the grasps are to hold under; see prediction.chance_to_hold.
       progress: Called with a line now and then.
 
     Raises:
@@ -83,7 +88,7 @@ def search_order(
         raise PlanError(
             f"an order needs at least one object, state and probe; got {len(objects)}, {beam}, {probes}"
         )
-    return _Search(planner, objects, beam, probes, progress).run()
+    return _Search(planner, objects, beam, probes, protocol, progress).run()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -93,11 +98,13 @@ class _State:
     Attributes:
       places: The objects, places in those given.
       stages: Their stages.
+      chance: One (N,) float a stage: that each probe is good and holds; 0 if it is not good.
       rounds: How often the planner will try each grasp.
     """
 
     places: tuple[int, ...]
     stages: tuple[Stage, ...]
+    chance: tuple[np.ndarray, ...]
     rounds: int
 
     @property
@@ -107,8 +114,15 @@ class _State:
 
     @cached_property
     def by_stage(self) -> list[float]:
-        """Predicted success of each stage: 1 - (1 - r)^rounds, with r the smoothed rate of one try."""
-        return [1 - (1 - _rate(s.good)) ** self.rounds for s in self.stages]
+        """Predicted success of each stage: (1 - (1 - r)^rounds) c.
+
+        r is the smoothed rate of good probes of one try, c the mean chance that a good one holds: the planner
+        tries anew what is not good, but not what does not hold.
+        """
+        return [
+            (1 - (1 - _rate(s.good)) ** self.rounds) * float(c.sum()) / max(int(s.good.sum()), 1)
+            for s, c in zip(self.stages, self.chance, strict=True)
+        ]
 
     @cached_property
     def success(self) -> float:
@@ -118,17 +132,16 @@ class _State:
     def weights(self, usable: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
         """Preferences of the contact sets at each stage.
 
-        With r_m(t) the rate of good probes at stage m among those that come from set t at stage n, the weight
-        of t at n is the product of r_m(t) over m = n .. N, to the power SHARPNESS.
+        With r_m(t) the mean chance of the probes at stage m that come from set t at stage n, the weight of t
+        at n is the product of r_m(t) over m = n .. N, to the power SHARPNESS.
         """
         T, N = len(usable[0]), len(self.stages)
         value = np.ones((N, T))
-        for m, stage in enumerate(self.stages):
-            row, good = np.arange(len(stage)), stage.good
-            mean = _rate(good)
+        for m, chance in enumerate(self.chance):
+            row, mean = np.arange(len(chance)), _rate(chance)
             for n in range(m, -1, -1):
                 space = self.stages[n].grasps.space[row]
-                made, won = np.bincount(space, minlength=T), np.bincount(space[good], minlength=T)
+                made, won = np.bincount(space, minlength=T), np.bincount(space, chance, minlength=T)
                 value[n] *= (won + PRIOR * mean) / (made + PRIOR)
                 row = self.stages[n].grasps.parent[row]
         value = np.where(usable[:N], value, 0.0) ** SHARPNESS
@@ -146,12 +159,14 @@ class _Search:
         objects: Sequence[Object],
         beam: int,
         probes: int,
+        protocol: str,
         progress: Callable[[str], None],
     ):
         s = planner.settings
         seed = int(np.random.SeedSequence([ORDER_STREAM, s.seed, len(objects)]).generate_state(1)[0] >> 1)
         settings = replace(s, count=probes, rounds=1, method="fast", parents="good", seed=seed)
         self.planner, self.objects, self.beam, self.progress = planner, objects, beam, progress
+        self.protocol = protocol
         self.prober = replace(planner, settings=settings)
         self.rounds = s.rounds if s.method == "fast" else 1
         self.usable = usable_by_stage(planner.sets, len(objects))
@@ -161,7 +176,7 @@ class _Search:
 
     def run(self) -> Itinerary:
         """All lengths, as far as probes get."""
-        states = [_State(places=(), stages=(), rounds=self.rounds)]
+        states = [_State(places=(), stages=(), chance=(), rounds=self.rounds)]
         for n in range(len(self.usable)):
             longer = [child for state in states for child in self._expand(state)]
             if n > 0 and not any(child.alive for child in longer):
@@ -187,7 +202,13 @@ class _Search:
                     raise
                 self.progress(f"order: {error}")
                 continue
-            child = _State(places=places, stages=(*state.stages, stage), rounds=self.rounds)
+            chance = chance_to_hold(self.planner.hand, items, stage, self.protocol) * stage.good
+            child = _State(
+                places=places,
+                stages=(*state.stages, stage),
+                chance=(*state.chance, chance),
+                rounds=self.rounds,
+            )
             if child.alive:
                 self.last[keys] = child.by_stage[-1]
             children.append(child)
@@ -241,7 +262,7 @@ class _Search:
         def names(places: Sequence[int]) -> str:
             return ", ".join(self.objects[i].name for i in places)
 
-        text = f"{names(best.places)}: {100 * best.success:.0f} % of grasps are predicted to end well"
+        text = f"{names(best.places)}: {100 * best.success:.0f} % of grasps are predicted to hold"
         if best.places != self.given[: len(best.places)]:
             text += f", against {100 * given:.0f} % in the order given"
         elif len(self.given) > 1:
@@ -254,7 +275,7 @@ class _Search:
 
 
 def _rate(good: np.ndarray) -> float:
-    """Share of good probes, kept off 0 and 1."""
+    """Mean of good or not, or of chances, kept off 0 and 1."""
     return float(good.sum() + 0.5) / (len(good) + 1.0)
 
 

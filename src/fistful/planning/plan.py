@@ -13,6 +13,7 @@ from fistful.objects.object import Object
 from fistful.objects.parts import PartsKind
 from fistful.physics.protocol import Protocol, find_protocol
 from fistful.physics.vendor import HandModel
+from fistful.planning.prediction import chance_to_hold
 from fistful.planning.validation import (
     Tester,
     Validation,
@@ -89,11 +90,20 @@ class Plan:
         return f"Plan({self.hand.name!r}: {names}; good: {good or 'nothing planned'})"
 
     def best(self, stage: int = -1) -> int:
-        """The best grasp of a stage: one that holds if there is any, or else a good one, by quality."""
+        """The best grasp of a stage: one that holds if there is any, or else a good one; see `ranked`."""
+        return int(self.ranked(stage)[0])
+
+    def ranked(self, stage: int = -1) -> np.ndarray:
+        """(N,) int. All grasps of a stage, the best first.
+
+        Those that hold come first, then good ones; of either, those that are most likely to hold (also where
+        that was tried: such a grasp stands more). What is not good is ranked by how near to good it is.
+        """
         chosen = self._stage(stage)
-        ranked = chosen.ranked()
-        held = self.held(stage)
-        return int(ranked[np.argmax(held[ranked])])
+        objects = self.objects[: range(len(self.stages))[stage] + 1]
+        chance = chance_to_hold(self.hand, objects, chosen)
+        merit = np.where(chosen.good, -chance, chosen.measures.excess())
+        return np.lexsort((merit, ~chosen.good, ~self.held(stage)))
 
     def held(self, stage: int = -1) -> np.ndarray:
         """(N,) bool. Which grasps of a stage hold everything in physics, as did all that they continue.
@@ -212,7 +222,7 @@ def plan(
     for each in used:
         compile_kernels(each, device, lambda name: say(f"compiling kernels (once a machine): {name}"))
     if order == "auto" and not result.stages:
-        result = _ordered(planner, result, say)
+        result = _ordered(planner, result, rules, say)
     if validate:
         tester.prepare(result.objects, say)
 
@@ -310,11 +320,11 @@ def _open(out: str | Path, plan: Plan, force: bool) -> "RunFolder":
     return RunFolder.open(Path(out).expanduser(), plan, force=force)
 
 
-def _ordered(planner: Planner, plan: Plan, say: Callable[[str], None]) -> Plan:
+def _ordered(planner: Planner, plan: Plan, protocol: Protocol, say: Callable[[str], None]) -> Plan:
     """The plan with its objects in the order that a search advises."""
     from fistful.planning.order import search_order
 
-    found = search_order(planner, plan.objects, progress=say)
+    found = search_order(planner, plan.objects, protocol=protocol.name, progress=say)
     return replace(
         plan,
         objects=tuple(plan.objects[i] for i in found.order),

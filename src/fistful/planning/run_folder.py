@@ -225,6 +225,9 @@ def _difference(found: dict[str, Any], plan: Plan) -> str | None:
     for entry, item in zip(there, plan.objects, strict=True):
         if entry["key"] != item.key:
             return f"{item.name} is another mesh now, or was scaled differently (--rescale, --units)"
+    then, now = ("" if tried is not None else "not " for tried in (found["validation"], plan.validation))
+    if then != now:
+        return f"grasps were {then}tried in physics there and would {now}be now (--no-validate)"
     now = _flat(_identity(plan))
     then = _flat({name: found[name] for name in _identity(plan)})
     then.pop("validation.stages", None)
