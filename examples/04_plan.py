@@ -26,9 +26,7 @@ def main(*names: str) -> None:
     for n, stage in enumerate(plan.stages):
         deepest = np.median(stage.measures.penetration_mm)
         good, held = stage.good.sum(), plan.held(n).sum()
-        print(
-            f"{stage.object_name}: of {len(stage)}, {good} are good and {held} hold; {deepest:.2f} mm deep (median)"
-        )
+        print(f"{stage.object_name}: of {len(stage)}, {good} are good, {held} hold; {deepest:.2f} mm deep")
 
     # The best grasp of the last stage, and the grasps that lead to it: what a robot would do, in order.
     path = plan.lineage(-1, plan.best())

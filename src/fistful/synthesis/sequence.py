@@ -9,6 +9,8 @@ import numpy as np
 
 from fistful.errors import PlanError
 from fistful.hands.hand import Hand
+from fistful.hands.model import Model
+from fistful.hands.opposition import self_overlap
 from fistful.objects.object import Object
 from fistful.synthesis.compiling import compile_kernels
 from fistful.synthesis.contact_set import ContactSet, contact_sets, usable_sets
@@ -19,6 +21,8 @@ from fistful.synthesis.stage import Grasps, Stage
 from fistful.synthesis.tables import HandTables
 from fistful.synthesis.target import Target
 
+OPEN_STREAM = 6
+"""First number of the seed of the hands that a first stage starts with; see target.PAIRS_STREAM."""
 CHUNK = 8192
 """Grasps that are planned together; more are planned in several goes, so that memory stays bounded."""
 
@@ -156,16 +160,16 @@ class Parents:
     @classmethod
     def of(cls, planner: Planner, previous: Stage | None, chosen: np.ndarray | None) -> "Parents":
         """The grasps of a stage to continue, the chosen ones if any; before the first, the open hand."""
-        model = planner.hand.model
         if previous is None:
-            K = len(model.joints)
+            q = _opened(planner.hand.model, planner.settings)
+            P = len(q)
             return cls(
-                index=np.array([-1]),
-                q=model.open_pose[None],
-                squeeze=model.open_pose[None],
-                free=np.ones((1, K), dtype=bool),
-                p_HO=np.zeros((1, 0, 3)),
-                R_HO=np.zeros((1, 0, 3, 3)),
+                index=np.full(P, -1),
+                q=q,
+                squeeze=q,
+                free=np.ones(q.shape, dtype=bool),
+                p_HO=np.zeros((P, 0, 3)),
+                R_HO=np.zeros((P, 0, 3, 3)),
             )
         good = np.flatnonzero(previous.good)
         if chosen is None:
@@ -186,6 +190,18 @@ class Parents:
         kinds, which = np.unique(self.free, axis=0, return_inverse=True)
         by_kind = np.array([usable_sets(sets, free, to_come) for free in kinds])
         return by_kind[which.ravel()]
+
+
+def _opened(model: Model, settings: Settings) -> np.ndarray:
+    """Joints (P, K) of hands that hold nothing: the open pose, then as many around it as grasps are planned.
+
+    Normal, cut off at two standard deviations, as the paper starts; what overlaps itself is left out.
+    """
+    rng = np.random.default_rng([OPEN_STREAM, settings.seed])
+    off = np.clip(rng.normal(size=(min(settings.count, CHUNK) - 1, len(model.joints))), -2, 2)
+    q = model.open_pose + settings.spread * (model.upper - model.lower) * off
+    q = np.clip(q, model.lower, model.upper)
+    return np.concatenate([model.open_pose[None], q[self_overlap(model, q) == 0.0]])
 
 
 def cores() -> int:

@@ -31,6 +31,9 @@ class Settings:
     """Choose opposition spaces uniformly, as the paper does, not by what earlier rounds achieved."""
     parents: Parents = "good"
     """Which grasps of a stage the next one continues; all of them if none is good."""
+    spread: float = 0.1
+    """Standard deviation around the open pose, as a part of their range, of the joints that a first stage
+    does not use; 0 leaves them at the open pose."""
     skin_points: int = 3000
     """Points on the hand that are kept out of objects."""
     object_points: int = 2048
@@ -55,6 +58,8 @@ class Settings:
             raise PlanError(
                 f"skin_points = {self.skin_points}, object_points = {self.object_points}: use at least one"
             )
+        if not 0 <= self.spread <= 1:
+            raise PlanError(f"spread = {self.spread}: a part of the joints' range, from 0 to 1")
         if not 0 <= self.paper.steps <= MAX_STEPS:
             raise PlanError(f"paper.steps = {self.paper.steps}: take from 0 to {MAX_STEPS}")
         if not (self.paper.weights.hop > 0 and self.paper.weights.hop_end > 0):
