@@ -22,7 +22,7 @@ from fistful.planning.prediction import (
 from fistful.synthesis.stage import Stage
 
 NAMES = ("pear", "cube", "wrench", "spray_bottle")
-COUNT = 24
+COUNT = 18
 
 
 @pytest.fixture(scope="module")
