@@ -55,7 +55,7 @@ def collect(names: Sequence[str], out: Path, hand_name: str, count: int, seed: i
         path = out / f"{hand_name}_{seed}_{i:03d}.pickle"
         if path.exists():
             continue
-        used = [names[circle[(i + k) % len(names)]] for k in STEPS[: 2 if i % LONG else 3]]
+        used = [names[int(circle[(i + k) % len(names)])] for k in STEPS[: 2 if i % LONG else 3]]
         objects = [load_object(name, rescale=True) for name in used]
         try:
             done = plan(hand, objects, count=count, seed=seed + i, threads=1)
