@@ -21,7 +21,6 @@ Only grasps count that continue one which held under the same protocol. Objects 
 
 import argparse
 import json
-import pickle
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,6 +36,7 @@ from fistful.planning import order as order_search
 from fistful.planning.evaluation import draw_sequences
 from fistful.planning.plan import plan, validate
 from fistful.planning.prediction import FEATURES, FITTED, Prediction, features, fit
+from fistful.planning.run_folder import load_plan, save_validation
 from fistful.planning.validation import held_throughout, stage_rates
 
 PROTOCOLS = ("paper", "strict")
@@ -52,33 +52,21 @@ def collect(names: Sequence[str], out: Path, hand_name: str, count: int, seed: i
     hand, start = load_hand(hand_name), time.process_time()
     circle = np.random.default_rng([4, seed]).permutation(len(names))
     for i in range(len(names)):
-        path = out / f"{hand_name}_{seed}_{i:03d}.pickle"
-        if path.exists():
+        path = out / f"{hand_name}_{seed}_{i:03d}"
+        if (path / "validation_strict.json").exists():
             continue
         used = [names[int(circle[(i + k) % len(names)])] for k in STEPS[: 2 if i % LONG else 3]]
         objects = [load_object(name, rescale=True) for name in used]
         try:
-            done = plan(hand, objects, count=count, seed=seed + i, threads=1)
+            done = plan(hand, objects, count=count, seed=seed + i, threads=1, out=path)
         except FistfulError as error:
             print(f"{path.name}: {', '.join(used)}: {error}", flush=True)
             continue
-        verdicts, tried = {}, {}
-        for name, each in (("paper", done), ("strict", validate(done, "strict", threads=1))):
-            assert each.validation is not None
-            held = held_throughout(each.stages, each.validation)
-            verdicts[name] = each.validation.verdicts
-            tried[name] = [
-                held[n - 1][s.grasps.parent] if n else np.ones(len(s), bool)
-                for n, s in enumerate(each.stages)
-            ]
-        record = {"hand": hand_name, "objects": used, "stages": done.stages}
-        record |= {"verdicts": verdicts, "tried": tried}
-        path.with_suffix(".part").write_bytes(pickle.dumps(record))
-        path.with_suffix(".part").rename(path)
-        rates = ", ".join(
-            f"{Path(o).stem} {p.success.mean():.0%}/{s.success.mean():.0%}"
-            for o, p, s in zip(used, verdicts["paper"], verdicts["strict"], strict=False)
-        )
+        strict = validate(done, "strict", threads=1)
+        save_validation(path, strict)
+        assert done.validation is not None and strict.validation is not None
+        both = zip(used, done.validation.verdicts, strict.validation.verdicts, strict=False)
+        rates = ", ".join(f"{Path(o).stem} {p.success.mean():.0%}/{s.success.mean():.0%}" for o, p, s in both)
         print(f"{path.name} {time.process_time() - start:.0f} s: {rates}", flush=True)
 
 
@@ -99,21 +87,21 @@ def read(folder: Path) -> Rows:
     X, quality, stage, target, objects = [], [], [], [], []
     held: dict[str, list] = {name: [] for name in PROTOCOLS}
     tried: dict[str, list] = {name: [] for name in PROTOCOLS}
-    hands = {}
-    for path in sorted(folder.glob("*.pickle")):
-        record = pickle.loads(path.read_bytes())
-        name = record["hand"]
-        hand = hands[name] if name in hands else hands.setdefault(name, load_hand(name))
-        items = [load_object(o, rescale=True) for o in record["objects"][: len(record["stages"])]]
-        for n, s in enumerate(record["stages"]):
-            X.append(features(hand, items[: n + 1], s))
+    for path in sorted(p.parent for p in folder.glob("*/validation_strict.json")):
+        plans = {"paper": load_plan(path), "strict": load_plan(path, "strict")}
+        done = plans["paper"]
+        names = [item.name for item in done.objects]
+        standing = {p: held_throughout(e.stages, e.validation) for p, e in plans.items() if e.validation}
+        for n, s in enumerate(done.stages):
+            X.append(features(done.hand, done.objects[: n + 1], s))
             quality.append(s.grasps.quality)
             stage.append(np.full(len(s), len(objects)))
-            target.append(np.full(len(s), record["objects"][n]))
-            objects.append(record["objects"][: n + 1])
+            target.append(np.full(len(s), names[n]))
+            objects.append(names[: n + 1])
             for p in PROTOCOLS:
-                held[p].append(record["verdicts"][p][n].success)
-                tried[p].append(record["tried"][p][n])
+                held[p].append(plans[p].validation.verdicts[n].success)
+                before = standing[p][n - 1][s.grasps.parent] if n else np.ones(len(s), bool)
+                tried[p].append(before)
     join = np.concatenate
     return Rows(
         join(X),
