@@ -1,10 +1,15 @@
-"""Where the shared assets are, and a cache folder of the tests' own."""
+"""Where the shared assets are, a cache folder of the tests' own, and a browser."""
 
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -28,6 +33,24 @@ def assets() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no shared assets in {folder.name!r} beside the project; set FISTFUL_ASSETS")
     return folder
+
+
+@pytest.fixture(scope="session")
+def browser() -> "Iterator[Browser]":
+    """Headless Chromium, drawing without a GPU. Skips if there is none, unless FISTFUL_NEED_BROWSER=1."""
+    absent = pytest.fail if os.environ.get("FISTFUL_NEED_BROWSER") == "1" else pytest.skip
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        absent("no playwright here; install the extra 'test'")
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if path is None:
+        absent("no Chromium here; scripts/browser installs it on Debian")
+    drawing = ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", *drawing])
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture

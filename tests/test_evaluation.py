@@ -469,6 +469,8 @@ def test_what_is_printed(whole: Whole):
     assert "opposition space" in whole.out and "consumed rate %" in whole.out
     assert "1 of 6, seqgrasp: " in whole.err and "6 of 6, multigrasp: " in whole.err, "progress is shown"
     assert f"chart: {whole.folder / 'tables.html'}" in whole.err
+    picture = whole.folder / "tables.png"
+    assert f"picture: {picture}" in whole.err and picture.read_bytes().startswith(b"\x89PNG")
 
 
 class Page(HTMLParser):

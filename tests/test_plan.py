@@ -216,7 +216,7 @@ def test_the_folder_stands_alone(
 
 def test_the_folder_names_every_setting_and_holds_no_pickle(done: ff.Plan, folder: Path):
     record = json.loads((folder / "plan.json").read_text())
-    assert record["schema"] == 2 and record["fistful"] == ff.__version__
+    assert record["schema"] == 3 and record["fistful"] == ff.__version__
     assert record["settings"].keys() == {f.name for f in fields(ff.Settings)}
     assert record["settings"]["fast"].keys() == {f.name for f in fields(Fast)}
     assert record["settings"]["paper"].keys() == {f.name for f in fields(Paper)}
@@ -337,10 +337,10 @@ def _edit(path: Path, old: str, new: str) -> None:
         (lambda f: (f / "plan.json").write_text("[]"), "plan.json is damaged"),
         (lambda f: (f / "plan.json").write_text('{"format": "x"}'), "is not of a plan"),
         (lambda f: (f / "plan.json").unlink(), "it has no plan.json"),
-        (lambda f: _edit(f / "plan.json", '"schema": 2', '"schema": 3'), "upgrade fistful"),
+        (lambda f: _edit(f / "plan.json", '"schema": 3', '"schema": 4'), "upgrade fistful"),
         (
-            lambda f: _edit(f / "plan.json", '"schema": 2', '"schema": 1'),
-            "in format 1; this one reads format 2",
+            lambda f: _edit(f / "plan.json", '"schema": 3', '"schema": 2'),
+            "in format 2; this one reads format 3",
         ),
         (lambda f: _edit(f / "plan.json", f'"tries": {TRIES},', ""), "misses 'tries'"),
         (lambda f: _edit(f / "plan.json", '"tries": ', '"luck": 1, "tries": '), "unknown setting 'luck'"),
@@ -364,7 +364,7 @@ def test_an_older_folder_can_only_be_replaced(
         lambda: ff.load_plan(tmp_path / "plan"),
         lambda: plan(hand, objects, settings=SMALL, out=tmp_path / "plan"),
     ):
-        with pytest.raises(ff.PlanError, match=r"written by fistful .* in format 1; .* format 2: .*--force"):
+        with pytest.raises(ff.PlanError, match=r"written by fistful .* in format 1; .* format 3: .*--force"):
             read()
     plan(hand, objects[2:], settings=SMALL, count=2, out=tmp_path / "plan", force=True)
     assert ff.load_plan(tmp_path / "plan").objects[0].name == "egg"

@@ -44,7 +44,7 @@ RATES = {"generated", "tried", "valid", "sr", "sr_chained"}
 TRIED = {"object", *RATES, "penetration_mm", "drift_mm", "turn_deg", "reasons", "cpu_s", "wall_s"}
 ORDER = {"order", "order_explanation"}
 PHYSICS = {"protocol", "shapes"}
-DOCUMENT = {"out", "hand", "seed", *ORDER, "stopped", *PHYSICS, "stages", "best", "picture"}
+DOCUMENT = {"out", "hand", "seed", *ORDER, "stopped", *PHYSICS, "stages", "best", "picture", "page"}
 
 
 def planned_json(capsys: pytest.CaptureFixture[str], *options: str) -> dict:
@@ -56,7 +56,7 @@ def planned_json(capsys: pytest.CaptureFixture[str], *options: str) -> dict:
     assert document.keys() == DOCUMENT
     assert (document["out"], document["hand"], document["seed"]) == ("mine", "allegro", 3)
     assert document["order"] == ["cube", "egg"] and document["order_explanation"] is None
-    assert document["stopped"] is None and document["picture"] is None
+    assert document["stopped"] is None and document["picture"] is None and document["page"] is None
     for row, name in zip(document["stages"], ("cube", "egg"), strict=True):
         assert row.keys() == ROW
         assert row["object"] == name and row["count"] == 8 and 0 <= row["good"] <= 8

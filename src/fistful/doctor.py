@@ -95,7 +95,8 @@ def _hand() -> tuple[str, str]:
 def _picture() -> tuple[str, str]:
     import mujoco
 
-    from fistful.view.raycast import framing, render
+    from fistful.view.camera import framing
+    from fistful.view.render import render, renderer, why_no_egl
 
     spec = mujoco.MjSpec.from_string("<mujoco><worldbody><geom size='.1'/></worldbody></mujoco>")
     m = spec.compile()
@@ -104,5 +105,7 @@ def _picture() -> tuple[str, str]:
     x, z = np.eye(3)[[0, 2]]
     picture = np.asarray(render(m, d, framing(0.1 * np.array([x, -x, z, -z]), x + z, z), 16, 16))
     if picture.min() == picture.max():
-        raise RuntimeError("the ray caster drew an empty picture")
-    return "pictures", "ray caster works; no display or GL is needed"
+        raise RuntimeError(f"{renderer()} drew an empty picture")
+    if renderer() == "egl":
+        return "pictures", "drawn by EGL; no display is needed"
+    return "pictures", f"drawn by ray casting; EGL: {why_no_egl() or 'not asked for'}"

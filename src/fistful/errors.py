@@ -24,6 +24,14 @@ class PhysicsError(FistfulError, ValueError):
     """Grasps that can not be simulated as asked, and why."""
 
 
+class JawsError(FistfulError, ValueError):
+    """A jaw grasp that can not be simulated or judged as asked, and why."""
+
+
+class ViewError(FistfulError, ValueError):
+    """Something that can not be shown as asked, and why."""
+
+
 class CacheError(FistfulError, OSError):
     """The cache folder can not be read or written."""
 

@@ -15,6 +15,7 @@ from fistful.cli.hands import Hands
 from fistful.cli.objects import Objects
 from fistful.cli.plan import Plan
 from fistful.cli.validate import Validate
+from fistful.cli.view import View
 from fistful.errors import FistfulError
 
 Command = (
@@ -22,6 +23,7 @@ Command = (
     | Annotated[Objects, tyro.conf.subcommand("objects")]
     | Annotated[Plan, tyro.conf.subcommand("plan")]
     | Annotated[Validate, tyro.conf.subcommand("validate")]
+    | Annotated[View, tyro.conf.subcommand("view")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
 )

@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from fistful.cli.console import RUNS, Interrupted, complain, print_json, say, say_where, show, steps, table
+from fistful.cli.console import (
+    RUNS,
+    Interrupted,
+    complain,
+    print_json,
+    save_picture,
+    say,
+    say_where,
+    show,
+    steps,
+    table,
+)
 from fistful.errors import FistfulError
 
 if TYPE_CHECKING:
@@ -53,7 +64,7 @@ class Evaluate:
         from fistful.geometry import mesh_distance
         from fistful.hands import load_hand
         from fistful.planning.evaluation import evaluate
-        from fistful.view.chart import evaluation_page
+        from fistful.view.chart import evaluation_page, evaluation_picture
 
         with steps(f"describing {self.hand}") as step:
             hand = load_hand(self.hand, progress=step)
@@ -88,6 +99,8 @@ class Evaluate:
             raise Interrupted(f"{last}; the same command with --out {out} goes on from there") from None
         page = out / "tables.html"
         page.write_text(evaluation_page(tables), encoding="utf-8")
+        picture = out / "tables.png"
+        save_picture(evaluation_picture(tables), picture)
         if self.json is not None and str(self.json) == "-":
             print_json(tables)
         else:
@@ -96,6 +109,7 @@ class Evaluate:
                 self.json.write_bytes((out / "tables.json").read_bytes())
         say_where("tables", out / "tables.json")
         say_where("chart", page)
+        say_where("picture", picture)
 
     def _load(self) -> "list[Object]":
         from fistful.objects import load_object, object_names

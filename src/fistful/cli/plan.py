@@ -27,11 +27,15 @@ from fistful.cli.console import (
 )
 from fistful.errors import FistfulError
 from fistful.objects import PartsKind, Units
+from fistful.storage import write_file
 
 if TYPE_CHECKING:
     from fistful.objects import Object
     from fistful.planning.plan import Plan as PlanResult
     from fistful.synthesis.stage import Stage
+
+PAGE_GRASPS = 100
+"""Sequences on the page that is written by default; `fistful view --html` has more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +82,7 @@ class Plan:
     force: bool = False
     """Replace a plan in --out instead of continuing it."""
     no_picture: bool = False
-    """Draw no picture of the best grasp."""
+    """Write neither the picture of the best sequence nor the page."""
     json: bool = False
     """Print one JSON document instead of a table."""
 
@@ -118,7 +122,7 @@ class Plan:
             _say_stage(so_far)
 
         origin = Origin(hand=self.hand, objects=self.objects, units=self.units, rescale=self.rescale)
-        picture = None
+        picture = page = None
         with _run_folder(self.out) as out:
             try:
                 with steps("planning") as step:
@@ -141,12 +145,15 @@ class Plan:
                 if len(done.stages) > made:
                     say(f"{len(done.stages) - made} of the stages were in {out} already")
                 if not self.no_picture:
+                    from fistful.view.page import plan_page
                     from fistful.view.picture import plan_picture
 
-                    picture = out / "picture.png"
+                    picture, page = out / "picture.png", out / "view.html"
                     with steps("drawing"):
-                        sheet = plan_picture(done)
-                    save_picture(sheet, picture)
+                        save_picture(plan_picture(done), picture)
+                        write_file(
+                            page, lambda file: file.write(plan_page(done, grasps=PAGE_GRASPS).encode())
+                        )
             except KeyboardInterrupt:
                 raise Interrupted(_how_to_resume(out)) from None
         shapes = [] if self.no_validate else shape_records(done.objects[: len(done.stages)], self.parts)
@@ -154,13 +161,16 @@ class Plan:
             print_json(
                 {"out": out}
                 | done.summary()
-                | {"shapes": shapes, "best": best_record(done), "picture": picture}
+                | {"shapes": shapes, "best": best_record(done), "picture": picture, "page": page}
             )
         else:
             print_shapes(shapes)
             _print_plan(done)
             say_where("result", out)
             say_where("picture", picture)
+            say_where("page", page)
+            if page is not None:
+                say(f"look closer: fistful view {out}")
         if done.stopped:
             note(f"stopped: {done.stopped}")
         found = done.stages[0].good if done.validation is None else done.held(0)

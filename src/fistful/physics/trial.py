@@ -13,7 +13,7 @@ from fistful.hands.facing import palm_axes
 from fistful.physics.protocol import Protocol
 from fistful.physics.scene import Scene
 from fistful.physics.shake import inertial_wrench, motion
-from fistful.physics.verdict import DIRECTIONS, Reason, Verdicts
+from fistful.physics.verdict import DIRECTION_NAMES, DIRECTIONS, Reason, Verdicts
 
 CHECKS = 5
 """How often drift is looked at in each test, and what is lost taken out."""
@@ -63,6 +63,46 @@ def simulate(scene: Scene, protocol: Protocol, attempts: Attempts, *, threads: i
     return _Trial(scene, protocol, attempts, threads).run()
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Film:
+    """What one simulation looked like, step by step: closing, then each push from the settled state.
+
+    Attributes:
+      names: "close", then the directions of the pushes, or "shake".
+      step_s: Time between two frames.
+      joints: For each name, (T, J) float. All joints of the hand.
+      p_HO, R_HO: For each name, (T, n, 3), (T, n, 3, 3) float. Objects in the hand base frame.
+    """
+
+    names: tuple[str, ...]
+    step_s: float
+    joints: tuple[np.ndarray, ...]
+    p_HO: tuple[np.ndarray, ...]
+    R_HO: tuple[np.ndarray, ...]
+
+
+def film(scene: Scene, protocol: Protocol, attempt: Attempts) -> Film:
+    """One grasp on its way through a protocol, as `simulate` sees it, every test to its end even if it fails.
+
+    A simulation that breaks down has fewer frames.
+    """
+    if len(attempt) != 1:
+        raise ValueError(f"a film shows one grasp, not {len(attempt)}")
+    trial = _Trial(scene, protocol, attempt, threads=1)
+    trial.reel = []
+    trial.show()
+    shots = [np.array(frames)[:, 0] for frames in trial.reel]
+    shots = [shot[np.isfinite(shot).all(axis=1)] for shot in shots]
+    poses = [scene.poses(shot) for shot in shots]
+    return Film(
+        names=("close", *(DIRECTION_NAMES if protocol.test == "pushes" else ("shake",))),
+        step_s=protocol.step_s,
+        joints=tuple(shot[:, scene.joints] for shot in shots),
+        p_HO=tuple(p for p, _ in poses),
+        R_HO=tuple(R for _, R in poses),
+    )
+
+
 State = dict[str, np.ndarray]
 """What a simulation goes on from, by MuJoCo's names, one row a simulation."""
 
@@ -77,6 +117,16 @@ class _Trial:
         self.culprit = np.full(N, -1)
         self.direction = np.full(N, -1)
         self.drift_mm, self.turn_deg = np.zeros((2, N, n))
+        self.reel: list[list[np.ndarray]] | None = None
+        """One list of states for each simulation, if somebody wants to see them."""
+
+    def show(self) -> None:
+        """All simulations of all grasps, whatever comes of them."""
+        everyone = np.arange(len(self.attempts))
+        settled = self._close(everyone)
+        self.p_HO, self.R_HO = self.scene.poses(settled["qpos"])
+        for direction in self._tests():
+            self._try(everyone, settled, direction)
 
     def run(self) -> Verdicts:
         a = self.attempts
@@ -117,7 +167,7 @@ class _Trial:
         """Simulate closing; the states afterwards."""
         p, scene, a = self.protocol, self.scene, self.attempts.take(alive)
         start = np.where(a.moving, a.pre_grasp, a.q) if p.start == "pre-grasp" else a.q
-        run = _Run(scene, len(alive), self.threads)
+        run = self._new_run(len(alive))
         run.qpos[:] = scene.qpos(a.q, a.p_HO, a.R_HO)
         strange = run.depth_mm() > a.penetration_mm[:, None] + p.max_stand_in_mm
         run.qpos[:] = scene.qpos(start, a.p_HO, a.R_HO)
@@ -148,20 +198,33 @@ class _Trial:
 
     def _test(self, alive: np.ndarray, settled: "State") -> None:
         """Pushes, one after the other, or the shake; only what held so far takes part."""
-        tests = range(len(DIRECTIONS)) if self.protocol.test == "pushes" else (-1,)
-        for direction in tests:
+        for direction in self._tests():
             kept = np.flatnonzero(self.reason[alive] == Reason.HELD)
             if not len(kept):
                 return
-            grasps, run = alive[kept], _Run(self.scene, len(kept), self.threads)
-            run.load({name: values[kept] for name, values in settled.items()})
-            if direction >= 0:
-                weight = self.protocol.acceleration * self.scene.mass[:, None] * DIRECTIONS[direction]
-                run.force[:, self.scene.bodies, :3] = weight
-                self._wait(run, grasps)
-            else:
-                self._shake(run, grasps)
-            self._judge(run, grasps, direction)
+            self._try(alive[kept], {name: values[kept] for name, values in settled.items()}, direction)
+
+    def _tests(self) -> range:
+        """Places in DIRECTIONS, or -1 for the shake."""
+        return range(len(DIRECTIONS)) if self.protocol.test == "pushes" else range(-1, 0)
+
+    def _try(self, grasps: np.ndarray, settled: "State", direction: int) -> None:
+        run = self._new_run(len(grasps))
+        run.load(settled)
+        if direction >= 0:
+            weight = self.protocol.acceleration * self.scene.mass[:, None] * DIRECTIONS[direction]
+            run.force[:, self.scene.bodies, :3] = weight
+            self._wait(run, grasps)
+        else:
+            self._shake(run, grasps)
+        self._judge(run, grasps, direction)
+
+    def _new_run(self, count: int) -> "_Run":
+        run = _Run(self.scene, count, self.threads)
+        if self.reel is not None:
+            run.frames, run.every = [], self.protocol.substeps
+            self.reel.append(run.frames)
+        return run
 
     def _wait(self, run: "_Run", grasps: np.ndarray) -> None:
         """All steps of the protocol with a hand that stays; simulations whose end is clear stop early."""
@@ -227,6 +290,9 @@ class _Run:
         self.probe = Batch(scene.probe, nsim=count, nthread=threads)
         self.sensordata = self.probe.bind("sensordata")
         self.broken = np.zeros(count, dtype=bool)
+        self.frames: list[np.ndarray] | None = None
+        """States after every so many steps, if they are wanted."""
+        self.every, self.steps = 1, 0
 
     def load(self, state: State) -> None:
         for name, values in state.items():
@@ -236,7 +302,14 @@ class _Run:
         return {name: self.batch.bind(name).copy() for name in self.STATE}
 
     def step(self, count: int, ids: np.ndarray | None = None) -> None:
-        self._run(lambda: self.batch.step(ids=ids, nstep=count))
+        if self.frames is None:
+            self._run(lambda: self.batch.step(ids=ids, nstep=count))
+            return
+        for _ in range(count):
+            self._run(lambda: self.batch.step(ids=ids, nstep=1))
+            self.steps += 1
+            if self.steps % self.every == 0:
+                self.frames.append(self.qpos.copy())
 
     def creep(self, count: int, ids: np.ndarray | None = None) -> None:
         """Steps without momentum: whatever moves an object does not throw it.

@@ -35,12 +35,12 @@ from fistful.synthesis.measure import Measures
 from fistful.synthesis.settings import Settings
 from fistful.synthesis.stage import Grasps, Stage
 
-SCHEMA = 2
+SCHEMA = 3
 FORMAT = "fistful plan"
 HEAD = "plan.json"
 _HAND_MODEL, _HAND_DESCRIPTION, _MESHES = "hand.xml", "hand.toml", "objects"
 _OURS = re.compile(
-    r"plan\.json|(stage|verdicts|validation_[\w-]+)_\d+\.npz|validation_[\w-]+\.json|hand\.(xml|toml)|objects|picture\.png|.*\.tmp"
+    r"plan\.json|(stage|verdicts|validation_[\w-]+)_\d+\.npz|validation_[\w-]+\.json|hand\.(xml|toml)|objects|(picture\.png|view\.html)|.*\.tmp"
 )
 _Record = TypeVar("_Record")
 

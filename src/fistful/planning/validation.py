@@ -17,7 +17,7 @@ from fistful.objects.object import Object
 from fistful.objects.parts import ConvexParts, PartsKind, convex_parts
 from fistful.physics.protocol import Protocol
 from fistful.physics.scene import Scene
-from fistful.physics.trial import Attempts, simulate
+from fistful.physics.trial import Attempts, Film, film, simulate
 from fistful.physics.vendor import HandModel
 from fistful.physics.verdict import Reason, Verdicts
 from fistful.synthesis.measure import Tolerance, measure
@@ -141,10 +141,17 @@ class Tester:
 
     def test(self, objects: Sequence[Object], attempts: Attempts) -> Verdicts:
         """Verdicts on grasps that hold all of some objects."""
+        return simulate(self.scene(objects), self.protocol, attempts, threads=self.threads or 0)
+
+    def film(self, objects: Sequence[Object], attempt: Attempts) -> Film:
+        """One grasp on its way through the protocol, step by step."""
+        return film(self.scene(objects), self.protocol, attempt)
+
+    def scene(self, objects: Sequence[Object]) -> Scene:
+        """The hand with some objects, compiled for the protocol."""
         self.prepare(objects)
         parts = [self._parts[item.key] for item in objects]
-        scene = Scene.of(self.hand, objects, parts, self.protocol, self.hand_model)
-        return simulate(scene, self.protocol, attempts, threads=self.threads or 0)
+        return Scene.of(self.hand, objects, parts, self.protocol, self.hand_model)
 
     def add_stage(self, validation: Validation, objects: Sequence[Object], stage: Stage) -> Validation:
         """The validation with verdicts on one more stage."""

@@ -17,7 +17,7 @@ from fistful.geometry.quiet_warp import wp
 from fistful.hands.skin import MAX_CANDIDATES
 from fistful.synthesis.antipodal import AntipodalPairs
 from fistful.synthesis.core import Core, launch, recorded, weight_data
-from fistful.synthesis.fast_kernels import LifeData, advance_kernel, begin_kernel
+from fistful.synthesis.fast_kernels import LifeData, advance_kernel, begin_kernel, log_kernel
 from fistful.synthesis.hand_kernels import pose_kernel
 from fistful.synthesis.refine_kernels import RefineData, RefineWeights, assemble_kernel
 from fistful.synthesis.start_kernels import PairData
@@ -111,6 +111,9 @@ class _Lives:
         life.mark, life.start_cost, life.best_cost = zeros(N), zeros(N), zeros(N)
         life.start_x, life.best_x = zeros(N, 9 + K), zeros(N, 9 + K)
         life.start_contact, life.best_contact = zeros(N, C, dtype=int), zeros(N, C, dtype=int)
+        self.most = s.lives * (s.tries + s.steps + s.pick_every)
+        life.curve, life.evaluations = zeros(N, self.most), zeros(N, dtype=int)
+        life.curve.fill_(np.nan)
         life.scratch = zeros(N, 2 * MAX_CANDIDATES, dtype=wp.vec4)
         life.tries, life.steps, life.pick_every = s.tries, s.steps, s.pick_every
         life.touch, life.depth = 1e-3 * s.touch_mm, 1e-3 * s.depth_mm
@@ -123,9 +126,9 @@ class _Lives:
             recorded(pose_kernel, N, [hand, data], device),
             recorded(touch_kernel, (N, core.lanes), [hand, objects, data, w, target, 2, core.lanes], device),
             recorded(assemble_kernel, N, [hand, objects, data, r, w, c, target], device),
+            recorded(log_kernel, N, [data, r, life], device),
             recorded(advance_kernel, N, [hand, objects, opposed, data, r, c, life, target], device),
         ]
-        self.most = s.lives * (s.tries + s.steps + s.pick_every)
 
     def run(self, stop: Event) -> None:
         """Step until every grasp is done."""
@@ -136,7 +139,8 @@ class _Lives:
                 return
 
     def best(self) -> Solution:
-        return Solution(self.life.best_x.numpy().copy(), self.life.best_contact.numpy().copy())
+        life = self.life
+        return Solution(*(a.numpy().copy() for a in (life.best_x, life.best_contact, life.curve)))
 
 
 def _contact_weights(s: Fast) -> Any:

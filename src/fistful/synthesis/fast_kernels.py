@@ -40,6 +40,8 @@ class LifeData:
     best_x: wp.array2d(dtype=float)
     best_contact: wp.array2d(dtype=int)
     best_cost: wp.array(dtype=float)
+    curve: wp.array2d(dtype=float)
+    evaluations: wp.array(dtype=int)
     scratch: wp.array2d(dtype=wp.vec4)
     tries: int
     steps: int
@@ -113,6 +115,20 @@ def begin_kernel(
     n = wp.tid()
     life.best_cost[n] = NOTHING
     begin_life(hand, objects, pairs, batch, life, n, target)
+
+
+@wp.kernel
+def log_kernel(batch: BatchData, r: RefineData, life: LifeData):
+    """Keep what the state that `advance_kernel` is about to choose costs: the trial's, if it is accepted."""
+    n = wp.tid()
+    step = life.evaluations[n]
+    if batch.active[n] == 0 or step >= life.curve.shape[1]:
+        return
+    cost = batch.energy[n]
+    if life.phase[n] == REFINING and r.fresh[n] == 0:
+        cost = wp.min(cost, r.cost[n])
+    life.curve[n, step] = cost
+    life.evaluations[n] = step + 1
 
 
 @wp.kernel

@@ -27,6 +27,8 @@ BATCH = 256
 """Grasps that share one mean square gradient, as in the paper."""
 MARGIN = 1e-3
 """m. Margin of the neighbours (see neighbour_kernels): most of the 6000 steps are much shorter."""
+CURVE = 150
+"""About how many energies of every chain are kept for showing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +137,7 @@ class _Chains:
             return wp.zeros(shape, dtype=dtype, device=core.device)
 
         N, D = len(task), x.shape[1]
-        self.steps = s.steps
+        self.steps, self.every = s.steps, max(1, s.steps // CURVE)
         self.batch = core.batch(N, margin=MARGIN)
         self.batch.write_task(task)
         self.batch.write(x=x, contact=contact)
@@ -159,17 +161,21 @@ class _Chains:
 
     def run(self, barrier: Barrier, stop: Event) -> Solution:
         """All steps. The blocks wait for each other once a step, as the mean is over all of them."""
+        curve: list[np.ndarray] = []
         try:
             launch(self.evaluate)
-            for _ in range(self.steps):
+            for step in range(self.steps):
                 if stop.is_set():
                     barrier.abort()
                 barrier.wait()
                 launch(self.propose)
                 launch(self.evaluate)
+                if step % self.every == 0:
+                    curve.append(self.chain.energy.numpy().copy())
         except BrokenBarrierError:
             pass
         except BaseException:
             barrier.abort()
             raise
-        return Solution(self.chain.x.numpy().copy(), self.chain.contact.numpy().copy())
+        x, contact = self.chain.x.numpy().copy(), self.chain.contact.numpy().copy()
+        return Solution(x, contact, np.stack(curve, axis=1) if curve else np.zeros((len(x), 0), np.float32))

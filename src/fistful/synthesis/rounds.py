@@ -134,6 +134,7 @@ class Rounds:
             contact_n_O=n_O,
             p_HO=np.concatenate([task.p_HO, p_HO[:, None]], axis=1),
             R_HO=np.concatenate([task.R_HO, R_HO[:, None]], axis=1),
+            curve=found.curve,
             energy=_energies(target.core, task, found._replace(x=packed(p_OH, R_OH, q))),
             quality=resistance(
                 x_O,

@@ -29,6 +29,9 @@ class Grasps:
       p_HO, R_HO: (N, n, 3), (N, n, 3, 3) float. All objects held after this stage, in the hand base frame, in
         the order of the stages; the last is this stage's own.
       energy: (N, 9) float. Terms of the energy, unweighted, in the order of weights.TERMS.
+      curve: (N, S) float32. What the grasp cost on its way, from start to end, in the optimiser's own units:
+        squared millimetres for "fast", one value an evaluation; the paper's energy for "paper", about 150
+        values. NaN after the end.
       quality: (N,) float. Wrench resistance with friction; see contact.resistance.
     """
 
@@ -47,6 +50,7 @@ class Grasps:
     p_HO: np.ndarray
     R_HO: np.ndarray
     energy: np.ndarray
+    curve: np.ndarray
     quality: np.ndarray
 
     def __len__(self) -> int:

@@ -40,10 +40,14 @@ class Task:
 
 
 class Solution(NamedTuple):
-    """States x (N, 9 + K) float32: position of H in O, its 6D rotation, joints; contact candidates (N, C)."""
+    """States x (N, 9 + K) float32: position of H in O, its 6D rotation, joints; contact candidates (N, C).
+
+    `curve` (N, S) float32 is what each cost on its way, in the optimiser's own units; NaN after the end.
+    """
 
     x: np.ndarray
     contact: np.ndarray
+    curve: np.ndarray = np.zeros((0, 0), dtype=np.float32)
 
     @staticmethod
     def join(parts: Sequence["Solution"]) -> "Solution":

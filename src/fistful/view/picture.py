@@ -6,23 +6,19 @@ import mujoco
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from fistful.geometry.pose import quaternion_from_rotation
 from fistful.hands.describing import verify_space
 from fistful.hands.hand import Hand, OppositionSpace
 from fistful.hands.skin import Skin
 from fistful.planning.plan import Plan
-from fistful.view.raycast import Camera, framing, render
+from fistful.view.camera import framing
+from fistful.view.colours import BLUE, GREEN, ORANGE, PURPLE, RGB, SKY, YELLOW
+from fistful.view.figure import Figure, add_mesh, best_views, direction, figure_of, palm_axes, view_of
+from fistful.view.render import render
 
-# Okabe and Ito's colours, which colour-blind people can tell apart.
-FIRST, SECOND, BALL = (0.90, 0.62, 0.0), (0.0, 0.45, 0.70), (0.35, 0.75, 0.60)
-OBJECT_COLOURS = (
-    (0.35, 0.70, 0.90),
-    (0.90, 0.62, 0.0),
-    (0.0, 0.62, 0.45),
-    (0.80, 0.47, 0.65),
-    (0.94, 0.89, 0.26),
-)
+FIRST, SECOND, BALL = ORANGE, BLUE, GREEN
+OBJECT_COLOURS = (SKY, ORANGE, GREEN, PURPLE, YELLOW)
 CELL = 300
+PLAN_CELL = 480
 DOT = 0.0018
 
 
@@ -34,7 +30,7 @@ def hand_sheet(hand: Hand, columns: int = 4) -> Image.Image:
     cells = [(f"{hand.name}: {hand.summary.split(':')[-1].strip()}", _hand_picture(hand, None))]
     for space in hand.opposition_spaces:
         cells.append((space.name, _hand_picture(hand, space)))
-    return _sheet(cells, columns)
+    return sheet(cells, columns)
 
 
 def object_sheet(objects: Sequence[tuple[str, np.ndarray, np.ndarray]], columns: int = 6) -> Image.Image:
@@ -44,37 +40,90 @@ def object_sheet(objects: Sequence[tuple[str, np.ndarray, np.ndarray]], columns:
         extents = " x ".join(f"{1000 * e:.0f}" for e in np.ptp(vertices, axis=0))
         picture = object_picture(vertices, faces, OBJECT_COLOURS[k % len(OBJECT_COLOURS)])
         cells.append((f"{name}  {extents} mm", picture))
-    return _sheet(cells, columns)
+    return sheet(cells, columns)
 
 
-def plan_picture(plan: Plan, stage: int = -1, grasp: int | None = None) -> Image.Image:
+def plan_picture(plan: Plan, stage: int = -1, grasp: int | None = None, size: int = PLAN_CELL) -> Image.Image:
     """The hand after every stage up to one, on the way to a grasp of it (by default its best). No I/O.
 
-    Two rows: into the palm, and from the side of the thumb or first finger.
+    Two rows: the two views that show most of all objects of the last stage. Objects go from light to dark;
+    links that the stage moves are blue, links that hold something already are grey.
+
+    Args:
+      plan: Plan.
+      stage: Number of the last stage.
+      grasp: Which grasp of it.
+      size: Side of each picture, in pixels.
     """
+    figures = figures_of(plan, stage, grasp)
+    points = np.concatenate([figure.points(figure.moment.q[1]) for figure in figures])
+    cameras = [view_of(plan.hand, points, way) for way in best_views(figures[-1])]
+    pictures = [[render(figure.m, figure.d, camera, size, size) for camera in cameras] for figure in figures]
+    labels = [caption(plan, figure) for figure in figures]
+    above = [("", views[0]) for views in pictures]
+    below = [(label, views[1]) for label, views in zip(labels, pictures, strict=True)]
+    return sheet([*above, *below], len(figures))
+
+
+def grasp_picture(
+    plan: Plan, stage: int = -1, grasp: int | None = None, width: int = 1200, height: int = 900
+) -> Image.Image:
+    """One grasp with all objects that it holds, from where these are seen best. No I/O."""
     last = range(len(plan.stages))[stage]
-    path = plan.lineage(last, plan.best(last) if grasp is None else grasp)
-    views = [[_grasp_picture(plan, n, i, side) for n, i in enumerate(path)] for side in (0.55, 2.5)]
-    labels = []
-    for n, i in enumerate(path):
-        s = plan.stages[n]
-        labels.append(f"{n + 1}. {s.object_name}: {s.spaces[s.grasps.space[i]]}")
-    cells = [*zip([""] * len(path), views[0], strict=True), *zip(labels, views[1], strict=True)]
-    return _sheet(cells, len(path))
+    figure = figure_of(plan, last, plan.best(last) if grasp is None else grasp)
+    points = figure.points(figure.moment.q[1])
+    camera = view_of(plan.hand, points, best_views(figure)[0], width / height)
+    return render(figure.m, figure.d, camera, width, height)
 
 
 def object_picture(
-    vertices: np.ndarray, faces: np.ndarray, colour: tuple[float, float, float] = OBJECT_COLOURS[0]
+    vertices: np.ndarray, faces: np.ndarray, colour: RGB = OBJECT_COLOURS[0], size: int = CELL
 ) -> Image.Image:
     """One mesh, seen from the front and somewhat above. No I/O."""
     spec = mujoco.MjSpec()
-    mesh = spec.add_mesh(name="object", uservert=np.ravel(vertices), userface=np.ravel(faces))
-    mesh.inertia = mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL
-    geom = spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_MESH, meshname="object")
-    geom.rgba = [*colour, 1]
+    add_mesh(spec, "object", vertices, faces).rgba = [*colour, 1]
     m, d = _posed(spec, None)
     camera = framing(vertices, np.array([0.6, -1.0, 0.55]), np.array([0.0, 0.0, 1.0]))
-    return render(m, d, camera, CELL, CELL)
+    return render(m, d, camera, size, size)
+
+
+def figures_of(plan: Plan, stage: int = -1, grasp: int | None = None) -> list[Figure]:
+    """The grasps of all stages up to one that lead to a grasp of it (by default its best). No I/O."""
+    last = range(len(plan.stages))[stage]
+    path = plan.lineage(last, plan.best(last) if grasp is None else grasp)
+    return [figure_of(plan, n, i) for n, i in enumerate(path)]
+
+
+def caption(plan: Plan, figure: Figure) -> str:
+    """Stage, object and opposition space of a grasp."""
+    number, grasp = figure.moment.stage, figure.moment.grasp
+    stage = plan.stages[number]
+    return f"{number + 1}. {stage.object_name}: {stage.spaces[stage.grasps.space[grasp]]}"
+
+
+def sheet(cells: Sequence[tuple[str, Image.Image]], columns: int) -> Image.Image:
+    """A grid of pictures of one size, each with its label below; rows without any label are closed up."""
+    columns = min(columns, len(cells))
+    rows = [cells[k : k + columns] for k in range(0, len(cells), columns)]
+    width, height = cells[0][1].size
+    size = max(15, round(17 * width / CELL))
+    heights = [height + (round(1.8 * size) if any(text for text, _ in row) else 0) for row in rows]
+    page = Image.new("RGB", (columns * width, sum(heights)), "white")
+    draw = ImageDraw.Draw(page)
+    y = 0
+    for row, tall in zip(rows, heights, strict=True):
+        for k, (text, picture) in enumerate(row):
+            page.paste(picture, (k * width, y))
+            write(draw, text, (k + 0.5) * width, y + height + 0.3 * size, size, width - 8)
+        y += tall
+    return page
+
+
+def write(draw: ImageDraw.ImageDraw, text: str, x: float, y: float, size: float, width: float) -> None:
+    """A line of text, centred at x, below y, as large as fits into a width in pixels."""
+    while draw.textlength(text, ImageFont.load_default(size)) > width and size > 9:
+        size -= 1
+    draw.text((x, y), text, "black", ImageFont.load_default(size), anchor="ma")
 
 
 def _hand_picture(hand: Hand, space: OppositionSpace | None) -> Image.Image:
@@ -98,26 +147,10 @@ def _hand_picture(hand: Hand, space: OppositionSpace | None) -> Image.Image:
         ball.size, ball.rgba = [grasp.radius, 0, 0], [*BALL, 1]
     q = hand.model.open_pose if grasp is None else grasp.q
     m, d = _posed(spec, hand.model.expand(q))
-    return render(m, d, _hand_camera(hand, q), CELL, CELL)
-
-
-def _grasp_picture(plan: Plan, stage: int, grasp: int, side: float) -> Image.Image:
-    """The hand at one grasp with all objects that it holds, seen from the palm and `side` of that away."""
-    hand, g = plan.hand, plan.stages[stage].grasps
-    spec = mujoco.MjSpec.from_string(hand.model.mjcf)
-    for geom in spec.geoms:
-        geom.rgba = [0.62, 0.63, 0.65, 1.0]
-    seen = []
-    for n, item in enumerate(plan.objects[: stage + 1]):
-        p_HO, R_HO = g.p_HO[grasp, n], g.R_HO[grasp, n]
-        mesh = spec.add_mesh(name=f"object {n}", uservert=item.vertices.ravel(), userface=item.faces.ravel())
-        mesh.inertia = mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL
-        geom = spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_MESH, meshname=mesh.name)
-        geom.pos, geom.quat = p_HO, quaternion_from_rotation(R_HO)
-        geom.rgba = [*OBJECT_COLOURS[n % len(OBJECT_COLOURS)], 1]
-        seen.append(p_HO + item.hull_vertices @ R_HO.T)
-    m, d = _posed(spec, hand.model.expand(g.q[grasp]))
-    return render(m, d, _hand_camera(hand, g.q[grasp], np.concatenate(seen), side), CELL, CELL)
+    # Framed for the hand open and at q, so that all spaces of a hand are shown at nearly one scale.
+    skin = [hand.poses(j).points(hand.skin.body, hand.skin.p_B) for j in (hand.model.open_pose, q)]
+    way = direction(palm_axes(hand), np.deg2rad(29), np.deg2rad(12))
+    return render(m, d, view_of(hand, np.concatenate(skin), way), CELL, CELL)
 
 
 def _moves(hand: Hand, geom: mujoco.MjsGeom, space: OppositionSpace) -> bool:
@@ -127,35 +160,10 @@ def _moves(hand: Hand, geom: mujoco.MjsGeom, space: OppositionSpace) -> bool:
     )
 
 
-def _add_dots(spec: mujoco.MjSpec, hand: Hand, candidates: Skin, colour: tuple[float, float, float]) -> None:
+def _add_dots(spec: mujoco.MjSpec, hand: Hand, candidates: Skin, colour: RGB) -> None:
     for body, p in zip(candidates.body, candidates.p_B, strict=True):
         dot = spec.body(hand.model.bodies[body]).add_geom(type=mujoco.mjtGeom.mjGEOM_SPHERE, pos=p)
         dot.size, dot.rgba, dot.mass = [DOT, 0, 0], [*colour, 1], 0.0
-
-
-def _hand_camera(hand: Hand, q: np.ndarray, more: np.ndarray | None = None, side: float = 0.55) -> Camera:
-    """A look into the palm from somewhat aside, fingers up, framed for the hand both open and at q.
-
-    Args:
-      hand: Hand.
-      q: (K,) float. Joints.
-      more: (N, 3) float, m. Further points to frame, in the hand base frame.
-      side: How far aside, as a multiple of the way away from the palm.
-    """
-    poses = hand.poses(hand.model.open_pose)
-    points = poses.points(hand.skin.body, hand.skin.p_B)
-    tips = np.mean([poses.p_HB[finger.bodies[-1]] for finger in hand.fingers], axis=0)
-    up = tips - points[hand.skin.body == 0].mean(axis=0) if np.any(hand.skin.body == 0) else tips
-    palm = next((s for s in hand.surfaces if s.name == "palm"), hand.surfaces[0])
-    normals = poses.directions(palm.candidates.body, palm.candidates.n_B)
-    normal = normals.mean(axis=0)
-    up = up - (up @ normal) * normal / (normal @ normal)
-    if np.linalg.norm(up) < 1e-6:
-        up = np.cross(normal, [1.0, 0.3, 0.2])
-    up /= np.linalg.norm(up)
-    framed = [points, hand.poses(q).points(hand.skin.body, hand.skin.p_B)]
-    framed = np.concatenate(framed if more is None else [*framed, more])
-    return framing(framed, normal + side * np.cross(up, normal) + 0.25 * up, up)
 
 
 def _posed(spec: mujoco.MjSpec, joints: np.ndarray | None) -> tuple[mujoco.MjModel, mujoco.MjData]:
@@ -165,20 +173,3 @@ def _posed(spec: mujoco.MjSpec, joints: np.ndarray | None) -> tuple[mujoco.MjMod
         d.qpos[:] = joints
     mujoco.mj_kinematics(m, d)
     return m, d
-
-
-def _sheet(cells: Sequence[tuple[str, Image.Image]], columns: int) -> Image.Image:
-    """A grid of pictures, each with its label below."""
-    columns = min(columns, len(cells))
-    rows = -(-len(cells) // columns)
-    label = 30
-    sheet = Image.new("RGB", (columns * CELL, rows * (CELL + label)), "white")
-    draw = ImageDraw.Draw(sheet)
-    for k, (text, picture) in enumerate(cells):
-        x, y = (k % columns) * CELL, (k // columns) * (CELL + label)
-        sheet.paste(picture, (x, y))
-        size = 17
-        while draw.textlength(text, ImageFont.load_default(size)) > CELL - 8 and size > 9:
-            size -= 1
-        draw.text((x + CELL / 2, y + CELL + 4), text, "black", ImageFont.load_default(size), anchor="ma")
-    return sheet

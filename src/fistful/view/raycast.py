@@ -1,35 +1,14 @@
 """A small ray caster on MuJoCo's geometry: needs no display, no GL and no system package."""
 
-from typing import NamedTuple
-
 import mujoco
 import numpy as np
 from PIL import Image
 
+from fistful.view.camera import AMBIENT, HEADLIGHT, KEY, SHADED, Camera, axes_of, key_light
+
 BACKGROUND = np.array([1.0, 1.0, 1.0])
 SUBPIXELS = 3
 _FAR = 1e3
-
-
-class Camera(NamedTuple):
-    """A perspective camera: position and target (3,) m, rough up direction (3,), vertical field of view."""
-
-    eye: np.ndarray
-    target: np.ndarray
-    up: np.ndarray
-    fov_deg: float = 30.0
-
-
-def framing(points: np.ndarray, towards: np.ndarray, up: np.ndarray, fov_deg: float = 30.0) -> Camera:
-    """The camera that looks at points (N, 3) along -`towards` from just far enough to see them all."""
-    forward, right, above = _axes(-towards, up)
-    x, y, z = points @ right, points @ above, points @ forward
-    middle = [(c.min() + c.max()) / 2 for c in (x, y, z)]
-    target = middle[0] * right + middle[1] * above + middle[2] * forward
-    # A point at (x, y, z) from the target is in a square picture if max(|x|, |y|) <= tan(fov / 2) (D + z).
-    sideways = np.maximum(np.abs(x - middle[0]), np.abs(y - middle[1])) / np.tan(np.deg2rad(fov_deg) / 2)
-    distance = 1.06 * float(np.max(sideways - (z - middle[2])))
-    return Camera(target - distance * forward, target, up, fov_deg)
 
 
 def render(m: mujoco.MjModel, d: mujoco.MjData, camera: Camera, width: int, height: int) -> Image.Image:
@@ -49,9 +28,16 @@ def render(m: mujoco.MjModel, d: mujoco.MjData, camera: Camera, width: int, heig
     return Image.fromarray((255 * np.clip(colour, 0, 1)).astype(np.uint8))
 
 
+def geoms_seen(m: mujoco.MjModel, d: mujoco.MjData, camera: Camera, width: int, height: int) -> np.ndarray:
+    """(height, width) int. The geom that each pixel shows, or -1; kinematics must be up to date. No I/O."""
+    x, y = np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5)
+    rays = _rays(camera, x.ravel(), y.ravel(), width, height)
+    return _cast(m, d, camera.eye, rays)[1].reshape(height, width)
+
+
 def _rays(camera: Camera, x: np.ndarray, y: np.ndarray, width: int, height: int) -> np.ndarray:
     """Unit rays (N, 3) through points x, y (N,) of the picture, in pixels from its upper left corner."""
-    forward, right, above = _axes(camera.target - camera.eye, camera.up)
+    forward, right, above = axes_of(camera.target - camera.eye, camera.up)
     half = np.tan(np.deg2rad(camera.fov_deg) / 2)
     u, v = (2 * x - width) / height * half, (1 - 2 * y / height) * half
     rays = forward + u[:, None] * right + v[:, None] * above
@@ -78,28 +64,19 @@ def _colours(m: mujoco.MjModel, d: mujoco.MjData, camera: Camera, rays: np.ndarr
     rays, n = rays[seen], normal[seen]
     points = camera.eye + distance[seen, None] * rays
     n = n * np.where(np.sum(n * rays, axis=1) > 0, -1.0, 1.0)[:, None]
-    _, right, above = _axes(camera.target - camera.eye, camera.up)
-    light = camera.eye + np.linalg.norm(camera.target - camera.eye) * (0.7 * above - 0.6 * right)
+    light = key_light(camera)
     to_light = light - points
     reach = np.linalg.norm(to_light, axis=1, keepdims=True)
     to_light /= reach
     blocked = _cast(m, d, light, -to_light)[0] < reach[:, 0] - 1e-3
-    diffuse = np.maximum(np.sum(n * to_light, axis=1), 0.0) * np.where(blocked, 0.25, 1.0)
+    diffuse = np.maximum(np.sum(n * to_light, axis=1), 0.0) * np.where(blocked, SHADED, 1.0)
     headlight = np.abs(np.sum(n * rays, axis=1))
     halfway = to_light - rays
     halfway /= np.linalg.norm(halfway, axis=1, keepdims=True)
     gloss = np.where(blocked, 0.0, 0.12 * np.maximum(np.sum(n * halfway, axis=1), 0.0) ** 40)
-    shade = 0.30 + 0.25 * headlight + 0.50 * diffuse
+    shade = AMBIENT + HEADLIGHT * headlight + KEY * diffuse
     colour[seen] = m.geom_rgba[geom[seen], :3] * shade[:, None] + gloss[:, None]
     return colour
-
-
-def _axes(forward: np.ndarray, up: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Orthonormal forward, right and up of a camera."""
-    forward = forward / np.linalg.norm(forward)
-    right = np.cross(forward, up)
-    right = right / np.linalg.norm(right)
-    return forward, right, np.cross(right, forward)
 
 
 def _cast(
