@@ -211,7 +211,7 @@ UNUSABLE = {
     "truncated OBJ": (lambda d: _truncated(d, "a.obj", 0.7), ""),
     "truncated GLB": (lambda d: _truncated(d, "a.glb"), ""),
     "truncated OFF": (lambda d: _truncated(d, "a.off"), ""),
-    "random bytes": (lambda d: _bytes(d, "a.stl", np.random.default_rng(1).bytes(5000)), "STL"),
+    "random bytes": (lambda d: _bytes(d, "a.stl", np.random.default_rng(1).bytes(5000)), "a.stl"),
     "random bytes, GLB": (lambda d: _bytes(d, "a.glb", b"glTF" + np.random.default_rng(1).bytes(900)), ""),
     "prose": (lambda d: _text(d, "a.obj", "Dear reader,\nthis is not a mesh.\n"), ""),
     "prose as STL": (lambda d: _text(d, "a.stl", "Dear reader,\nthis is not a mesh.\n"), ""),

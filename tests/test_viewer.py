@@ -299,6 +299,8 @@ def served(*arguments: str) -> Iterator[tuple[str, subprocess.Popen]]:
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        # Whoever runs the tests in the background may have switched Ctrl-C off, which is inherited.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         assert process.stderr is not None
@@ -310,8 +312,8 @@ def served(*arguments: str) -> Iterator[tuple[str, subprocess.Popen]]:
         yield re.search(r"http://\S+", told).group(), process  # pyright: ignore[reportOptionalMemberAccess]
     finally:
         if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+            process.kill()
+            process.communicate()
 
 
 def small_page(browser: "Browser") -> "Page":
