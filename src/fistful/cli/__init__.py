@@ -12,6 +12,7 @@ from fistful.cli.console import fail, say
 from fistful.cli.doctor import Doctor
 from fistful.cli.evaluate import Evaluate
 from fistful.cli.hands import Hands
+from fistful.cli.jaws import Jaws
 from fistful.cli.objects import Objects
 from fistful.cli.plan import Plan
 from fistful.cli.validate import Validate
@@ -25,6 +26,7 @@ Command = (
     | Annotated[Validate, tyro.conf.subcommand("validate")]
     | Annotated[View, tyro.conf.subcommand("view")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Jaws, tyro.conf.subcommand("jaws")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
 )
 
@@ -41,7 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             prog="fistful",
             description="A robot hand picks up several objects one after the other and holds them all.",
             args=arguments,
-            config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff),
+            config=(
+                tyro.conf.OmitSubcommandPrefixes,
+                tyro.conf.OmitArgPrefixes,
+                tyro.conf.FlagCreatePairsOff,
+            ),
         )
         command.run()
     except FistfulError as error:

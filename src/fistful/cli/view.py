@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """Look at a plan, a hand or an object in the browser, or make a page or picture of a plan to share.
+    """Look at a plan, a hand, an object or a grasp of jaws in the browser, or make pictures of a plan.
 
     Without --html, --png or --gif, a page is served on this machine until Ctrl-C.
     """
 
     run_folder: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN]")] = None
-    """Folder of a plan."""
+    """Folder of a plan, or of `fistful jaws grasp` or `simulate`."""
     hand: Annotated[str | None, tyro.conf.arg(metavar="HAND")] = None
     """Look at a hand instead: a built-in one, or a path to .xml, .urdf or .toml."""
     object: Annotated[str | None, tyro.conf.arg(metavar="OBJECT")] = None
@@ -57,6 +57,9 @@ class View:
             if path is not None and path.suffix.lower() != suffix:
                 raise FistfulError(f"--{suffix[1:]} writes a {suffix} file; {path.name!r} is not")
         files = [p for p in (self.html, self.png, self.gif) if p is not None]
+        if self.run_folder is not None and _is_jaw_run(self.run_folder):
+            self._jaws(self.run_folder)
+            return
         if self.run_folder is not None:
             plan = self._plan(self.run_folder)
             if files:
@@ -123,6 +126,29 @@ class View:
                 save_gif(plan_animation(plan, grasp=self.grasp, progress=step), self.gif)
             say_where("animation", self.gif)
 
+    def _jaws(self, folder: Path) -> None:
+        from fistful.jaws.jaw_run import load_jaw_run
+        from fistful.view.animation import save_gif
+        from fistful.view.jaw_picture import jaw_animation, jaw_picture
+        from fistful.view.jaw_viewer import JawViewer
+        from fistful.view.serving import open_server
+
+        if self.html is not None or self.grasp is not None or self.protocol is not None:
+            raise FistfulError(f"{folder} is of jaws: --html, --grasp and --protocol are for plans")
+        run = load_jaw_run(folder)
+        if not run.recording.frames:
+            raise FistfulError(f"{folder} has no frame: {run.record['outcome']['reason']}")
+        if self.png is not None:
+            save_picture(jaw_picture(run), self.png)
+            say_where("picture", self.png)
+        if self.gif is not None:
+            save_gif(jaw_animation(run), self.gif)
+            say_where("animation", self.gif)
+        if self.png is None and self.gif is None:
+            server = open_server(self.host, self.port, f"fistful jaws: {run.record['object']}")
+            JawViewer(server, run)
+            self._wait(server)
+
     def _serve_plan(self, plan: "Plan") -> None:
         from fistful.view.plan_viewer import PlanViewer
         from fistful.view.serving import open_server
@@ -170,3 +196,9 @@ class View:
             say("closed")
         finally:
             close_server(server)
+
+
+def _is_jaw_run(folder: Path) -> bool:
+    from fistful.jaws.jaw_run import is_jaw_run
+
+    return is_jaw_run(folder)

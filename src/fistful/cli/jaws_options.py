@@ -1,0 +1,157 @@
+"""What the `fistful jaws` commands share: gripper, object and grasp by options."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from fistful.cli.console import say, steps
+from fistful.errors import JawsError
+from fistful.objects import Units
+
+if TYPE_CHECKING:
+    from fistful.jaws.grasp import JawGrasp, Resting
+    from fistful.jaws.gripper import Gripper
+
+DENSITY = 1000.0
+"""kg/m3. Of objects whose mass nobody gives."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GripperOptions:
+    """Pads and drive; SI units. docs/jaws.md maps the paper's scaled numbers to them."""
+
+    pads: Literal["rounded", "rectangular"] = "rounded"
+    """Shape of the pads."""
+    pad_size_mm: tuple[float, float, float] = (16.0, 22.0, 2.4)
+    """Width, length and thickness of the pads."""
+    youngs_modulus: float = 1e6
+    """Pa. Of the pads; 1e5 is gel, 1e6 soft silicone, 1e9 hard plastic."""
+    friction: float = 0.4
+    """Between pads and object."""
+    opening_mm: float = 50.0
+    """Between the pads when open."""
+    force: float = 20.0
+    """N. Closing force."""
+    stop: Literal["force", "energy"] = "force"
+    """What ends the squeeze: the closing force at both pads, or the paper's strain energy in both."""
+    jaw_stiffness: float = 1e6
+    """N/m. Of the jaws along the closing axis; 1e4 and less is a jaw that bends."""
+
+    def gripper(self) -> "Gripper":
+        """The gripper of these options."""
+        from fistful.jaws.gripper import Gripper, Pad, rectangle, rounded
+
+        width, length, thickness = (1e-3 * value for value in self.pad_size_mm)
+        if not min(self.pad_size_mm) > 0:
+            raise JawsError(f"pad_size_mm is {self.pad_size_mm}; width, length and thickness are positive")
+        if self.pads == "rounded" and length < width / 2:
+            raise JawsError(
+                f"a rounded pad is at least half as long as wide; {self.pad_size_mm[:2]} mm is not"
+            )
+        outline = rounded(width, length) if self.pads == "rounded" else rectangle(width, length)
+        pad = Pad(outline=outline, thickness=thickness, youngs_modulus=self.youngs_modulus)
+        return Gripper(
+            pad=pad,
+            opening=1e-3 * self.opening_mm,
+            friction=self.friction,
+            closing_force=self.force,
+            stop=self.stop,
+            stiffness=self.jaw_stiffness,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectOptions:
+    """The object, and how it lies."""
+
+    mass_g: float | None = None
+    """Mass in grams. Default: 1000 kg/m3, as water."""
+    rescale: bool = False
+    """Scale the longest side into 0.06-0.10 m."""
+    units: Units = "auto"
+    """Unit of the file's coordinates."""
+    rest: int = 0
+    """Which stable pose it lies in; 0 is the most likely one."""
+
+    def resting(self, name: str) -> "Resting":
+        """The object on the plane."""
+        from fistful.jaws.stable_poses import rest, stable_poses
+        from fistful.objects import load_object
+
+        if self.mass_g is not None and not self.mass_g > 0:
+            raise JawsError(f"mass_g is {self.mass_g}; it has to be positive")
+        with steps(f"preparing {name}"):
+            item = load_object(name, units=self.units, rescale=self.rescale)
+            poses = stable_poses(item)
+        if not 0 <= self.rest < len(poses):
+            raise JawsError(
+                f"{item.name} has {len(poses)} stable pose(s), 0 to {len(poses) - 1}; not {self.rest}"
+            )
+        mass = item.mass_properties.at_density(DENSITY).mass if self.mass_g is None else 1e-3 * self.mass_g
+        likely = 100 * poses[self.rest].probability
+        say(
+            f"{item.name}: {1e3 * mass:.1f} g, stable pose {self.rest} of {len(poses)} "
+            f"({likely:.0f} % likely)"
+        )
+        return rest(item, poses[self.rest], mass)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraspOptions:
+    """Which grasp: one of the planned ones, or one by its pose."""
+
+    candidate: int = 0
+    """Which of the planned grasps, best first."""
+    centre_mm: tuple[float, float, float] | None = None
+    """Middle between the jaws, on the plane z = 0 under the object's frame. Instead of a planned grasp."""
+    axis: tuple[float, float, float] = (1.0, 0.0, 0.0)
+    """Closing axis, with --centre-mm."""
+    roll_deg: float = 0.0
+    """Turn about the closing axis, with --centre-mm; 0 approaches from as high above as the axis allows."""
+    seed: int = 0
+    """Of the planned grasps, and of noise."""
+
+    def grasp(self, resting: "Resting", gripper: "Gripper") -> "JawGrasp":
+        """The grasp of these options."""
+        from fistful.jaws.grasp import JawGrasp
+
+        if self.centre_mm is not None:
+            return JawGrasp(p_WG=1e-3 * np.array(self.centre_mm), R_WG=frame_about(self.axis, self.roll_deg))
+        found = planned(resting, gripper, max(20, self.candidate + 1), self.seed)
+        if not 0 <= self.candidate < len(found):
+            known = f"{len(found)} grasps were found, 0 to {len(found) - 1}"
+            raise JawsError(f"{known}; there is no {self.candidate}")
+        return found[self.candidate]
+
+
+def planned(resting: "Resting", gripper: "Gripper", count: int, seed: int) -> "list[JawGrasp]":
+    """At least one and at most `count` grasps, best first. Raises JawsError if there are none."""
+    from fistful.jaws.candidates import candidates
+
+    with steps("planning grasps"):
+        found = candidates(resting, gripper, count=count, seed=seed)
+    if not found:
+        raise JawsError(
+            f"no grasp of {resting.item.name} found: every antipodal pair is wider than "
+            f"{1e3 * gripper.opening:.0f} mm, slips, or has no collision-free approach; try --rest, "
+            "--opening-mm or --rescale"
+        )
+    return found
+
+
+def frame_about(axis: tuple[float, float, float], roll_deg: float) -> np.ndarray:
+    """(3, 3) float. The grasp frame that closes along an axis and comes from above, rolled about the axis."""
+    from fistful.geometry.pose import rotation_about
+
+    length = float(np.linalg.norm(axis))
+    if not (np.isfinite(length) and length > 1e-9):
+        raise JawsError(f"axis is {axis}; it has to be a direction")
+    x = np.array(axis) / length
+    down = np.array([0.0, 0.0, -1.0])
+    z = down - (down @ x) * x
+    if np.linalg.norm(z) < 1e-6:
+        raise JawsError(f"axis is {axis}: jaws that close vertically can not lift from the plane")
+    z /= np.linalg.norm(z)
+    R = np.stack([x, np.cross(z, x), z], axis=1)
+    return rotation_about(x, np.array(np.deg2rad(roll_deg))) @ R

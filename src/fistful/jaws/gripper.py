@@ -1,0 +1,67 @@
+"""A gripper with compliant pads: what the pads are made of, and how the jaws are driven."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+
+def rectangle(width: float, height: float) -> np.ndarray:
+    """(4, 2) float64, m. Outline of a rectangular pad, counter-clockwise."""
+    y, z = width / 2, height / 2
+    return np.array([[-y, -z], [y, -z], [y, z], [-y, z]])
+
+
+def rounded(width: float, height: float, corner: float | None = None, segments: int = 6) -> np.ndarray:
+    """(N, 2) float64, m. Outline of a pad whose two corners at the tip (+z) are arcs of radius `corner`."""
+    y, z, r = width / 2, height / 2, width / 2 if corner is None else corner
+    angles = np.linspace(0, np.pi / 2, segments + 1)
+    right = np.stack([y - r + r * np.cos(angles), z - r + r * np.sin(angles)], axis=1)
+    left = np.stack([-(y - r) - r * np.sin(angles), z - r + r * np.cos(angles)], axis=1)
+    if np.allclose(right[-1], left[0]):
+        left = left[1:]
+    return np.concatenate([[[-y, -z], [y, -z]], right, left])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pad:
+    """A soft pad: an extruded polygon of a Neo-Hookean solid, glued to a rigid backing.
+
+    The outline lies in the plane of the grasp frame's y (across) and z (towards the tip); its origin is where
+    the axis of the grasp meets the pad. SI units; docs/jaws.md maps the paper's scaled numbers to them.
+    """
+
+    outline: np.ndarray = field(default_factory=lambda: rounded(0.016, 0.022))
+    """(N, 2) float64, m. Counter-clockwise polygon."""
+    thickness: float = 0.0024
+    """m."""
+    youngs_modulus: float = 1e6
+    """Pa."""
+    poissons_ratio: float = 0.45
+    density: float = 2300.0
+    """kg/m3."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Gripper:
+    """Two equal pads, facing each other, and how they are driven."""
+
+    pad: Pad = field(default_factory=Pad)
+    opening: float = 0.05
+    """m. Distance of the pads' faces when fully open."""
+    friction: float = 0.4
+    """Between pads and object."""
+    ground_friction: float = 0.1
+    """Between object and plane."""
+    stop: Literal["force", "energy"] = "force"
+    """What ends the squeeze: the contact force of both pads, or the elastic energy in both of them."""
+    closing_force: float = 20.0
+    """N."""
+    stop_energy: float = 5e-4
+    """J. For stop = "energy"."""
+    closing_speed: float = 0.125
+    """m/s. Of each jaw."""
+    lifting_speed: float = 0.25
+    """m/s."""
+    stiffness: float = 1e6
+    """N/m. Of the servo that moves a backing along the closing axis; low values model jaws that bend."""

@@ -1,0 +1,219 @@
+"""`fistful jaws` as a user runs it, and what it leaves behind."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fistful.cli import main
+from fistful.cli.jaws_options import frame_about
+from fistful.errors import JawsError
+from fistful.jaws.jaw_run import is_jaw_run, load_jaw_run
+from fistful.view.heat_map import heat_map
+from fistful.view.strain import SHADES, node_levels, patches, ramp
+
+pytest.importorskip("ipctk")
+
+
+def run(*arguments: str) -> int:
+    try:
+        main(["jaws", *arguments])
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cube of 30 mm, simulated and saved with its pictures."""
+    folder = tmp_path_factory.mktemp("jaws") / "run"
+    import trimesh
+
+    mesh = folder.parent / "block.stl"
+    trimesh.creation.box([0.03, 0.03, 0.03]).export(mesh)
+    code = run(
+        "simulate",
+        str(mesh),
+        "--units",
+        "m",
+        "--centre-mm",
+        "0",
+        "0",
+        "18",
+        "--mass-g",
+        "20",
+        "--out",
+        str(folder),
+    )
+    assert code == 0
+    return folder
+
+
+def test_a_simulated_grasp_is_kept_and_can_be_seen(simulated: Path):
+    record = json.loads((simulated / "jaws.json").read_text())
+    outcome = record["outcome"]
+    assert outcome["success"] and outcome["reason"] == "held"
+    assert outcome["intersections"] == outcome["inverted_tets"] == 0
+    assert record["object"] == "block" and record["mass"] == pytest.approx(0.02)
+    seen = load_jaw_run(simulated)
+    first, last = seen.recording.frames[0], seen.recording.frames[-1]
+    assert last.p_WO[2] - first.p_WO[2] > 0.019, "it was lifted by 2 cm"
+    assert seen.force_N[-1] == pytest.approx(20.0, rel=0.1)
+    assert {p.name for p in simulated.iterdir()} == {
+        "jaws.json",
+        "recording.npz",
+        "picture.png",
+        "animation.gif",
+    }
+    picture = np.asarray(Image.open(simulated / "picture.png").convert("RGB"), float)
+    assert np.mean(picture.min(axis=2) < 200) > 0.1
+    with Image.open(simulated / "animation.gif") as film:
+        assert film.n_frames > 5  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_pads_are_darkest_where_they_are_strained_most(simulated: Path):
+    seen = load_jaw_run(simulated)
+    frame = seen.recording.frames[-1]
+    shades = [p.shade for p in patches(seen, frame, 0, float(frame.energies.max()))]
+    assert shades == sorted(set(shades)) and shades[0] >= 0 and shades[-1] < SHADES
+    faces = sum(len(p.faces) for p in patches(seen, frame, 0, 1.0))
+    assert faces == len(seen.recording.faces[0]), "every face has one shade"
+    # One tetrahedron with all of the energy: its nodes are dark, a node of the other only is light.
+    level = node_levels(np.array([[0, 1, 2, 3], [4, 1, 2, 3]]), np.array([8.0, 0.0]), 5, 8.0)
+    np.testing.assert_allclose(level, [1.0, np.sqrt(0.5), np.sqrt(0.5), np.sqrt(0.5), 0.0])
+    light = [np.mean(ramp(x)) for x in np.linspace(0, 1, 9)]
+    assert light[-1] < 0.5 * light[0]
+
+
+def test_damaged_or_other_folders_are_said(
+    simulated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    folder = shutil.copytree(simulated, tmp_path / "copy")
+    (folder / "recording.npz").write_bytes(b"PK")
+    with pytest.raises(JawsError, match="damaged"):
+        load_jaw_run(folder)
+    record = json.loads((folder / "jaws.json").read_text()) | {"schema": 7}
+    (folder / "jaws.json").write_text(json.dumps(record))
+    with pytest.raises(JawsError, match="fistful jaws 7; this one reads fistful jaws 1"):
+        load_jaw_run(folder)
+    assert not is_jaw_run(tmp_path)
+    with pytest.raises(SystemExit):
+        main(["view", str(simulated), "--html", "a.html"])
+    assert "are for plans" in capsys.readouterr().err
+    main(["view", str(simulated), "--png", "a.png"])
+    assert Path("a.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("simulate", "cube"), "no grasp of cube found"),
+        (("simulate", "egg", "--rest", "999"), "not 999"),
+        (("simulate", "egg", "--opening-mm", "60", "--candidate", "-1"), "there is no -1"),
+        (("simulate", "egg", "--mass-g", "0"), "mass_g is 0"),
+        (
+            ("simulate", "egg", "--centre-mm", "0", "0", "30", "--axis", "0", "0", "0"),
+            "has to be a direction",
+        ),
+        (("simulate", "egg", "--centre-mm", "0", "0", "30", "--axis", "0", "0", "1"), "can not lift"),
+        (
+            ("simulate", "egg", "--centre-mm", "0", "0", "30", "--opening-mm", "20"),
+            "the gripper opens to 20.0 mm",
+        ),
+        (("simulate", "egg", "--opening-mm", "60", "--youngs-modulus", "-1"), "-1"),
+        (("simulate", "egg", "--pad-size-mm", "16", "0", "2"), "are positive"),
+        (("robustness", "egg", "--model", "no-such"), "no-such"),
+        (("grasp", "egg", "--trials", "0"), "at least 1"),
+        (("compare", "--data", "nowhere"), "nowhere"),
+        (("compare", "--data", "nowhere", "--models", "rech"), "rech"),
+        (("grid", "--data", "nowhere"), "nowhere"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]):
+    assert run(*arguments) == 2
+    told = capsys.readouterr().err.strip().splitlines()[-1]
+    assert words in told, told
+    assert not (Path("runs") / "jaws-1").exists(), "nothing is left behind"
+
+
+def test_grasps_are_ranked_and_printed_as_json(capsys: pytest.CaptureFixture[str]):
+    how = ("--opening-mm", "60", "--count", "2", "--trials", "2", "--workers", "1")
+    assert run("grasp", "egg", *how, "--json", "--no-picture", "--out", "mine") == 0
+    document = json.loads(capsys.readouterr().out)
+    values = [row["robustness"] for row in document["grasps"]]
+    assert values == sorted(values, reverse=True) and set(values) <= {0.0, 0.5, 1.0}
+    assert document["out"] == "mine" and is_jaw_run(Path("mine"))
+    assert all(len(row["reasons"]) == 2 for row in document["grasps"])
+
+
+def test_robustness_by_any_model(capsys: pytest.CaptureFixture[str]):
+    assert run("robustness", "egg", "--opening-mm", "60", "--model", "reach", "--workers", "1", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["model"] == "reach" and 0 <= document["robustness"] <= 1 and len(document["reasons"]) == 5
+
+
+def test_compare_on_the_physical_trials(assets: Path, capsys: pytest.CaptureFixture[str]):
+    """Analytic models only; the simulators take minutes. The second run finds everything done."""
+    data = str(assets / "ipc_graspsim")
+    arguments = ("compare", "--data", data, "--models", "soft-point,reach", "--trials", "2", "--workers", "1",
+                 "--out", "mine")  # fmt: skip
+    assert run(*arguments, "--json", "-") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [row["model"] for row in document["models"]] == ["soft-point", "reach"]
+    for row in document["models"]:
+        assert {"ap", "ar", "f1", "mae", "balanced_accuracy", "cpu_s_per_grasp"} <= row.keys()
+    assert len(document["physical"]) == 25 and document["always_success"]["mae"] == pytest.approx(0.192)
+    lines = Path("mine/units.jsonl").read_text()
+    assert lines.count("\n") == 1 + 2 * 25 * 2
+    assert run(*arguments) == 0
+    assert Path("mine/units.jsonl").read_text() == lines, "nothing was done again"
+    told = capsys.readouterr().out
+    assert "always success" in told and "0.71" in told, "the paper's figures stand beside ours"
+    assert run(*arguments[:-1], "mine", "--seed", "1") == 2
+    assert "holds other work: seed is 0 there and 1 now" in capsys.readouterr().err
+
+
+def test_a_heat_map_is_darker_where_the_value_is_larger():
+    cells = [
+        {"pad": "rounded", "youngs_modulus": E, "friction": mu, "mae": value, "f1": 0.9}
+        for E, mu, value in ((1e5, 0.3, 0.0), (1e5, 0.4, 0.1), (1e6, 0.3, 0.2), (1e6, 0.4, 0.3))
+    ]
+    picture = np.asarray(heat_map({"cells": cells}).convert("L"), float)
+    corners = [picture[88 + 52 * row + 4, 120 + 96 * column + 4] for row in (0, 1) for column in (0, 1)]
+    assert corners == sorted(corners, reverse=True) and corners[0] > corners[3] + 60
+
+
+def test_a_frame_comes_from_above():
+    for axis in ((1.0, 0, 0), (0.3, -2.0, 0.5)):
+        R = frame_about(axis, 0.0)
+        np.testing.assert_allclose(R @ R.T, np.eye(3), atol=1e-12)
+        assert np.linalg.det(R) == pytest.approx(1.0)
+        np.testing.assert_allclose(R[:, 0], np.array(axis) / np.linalg.norm(axis))
+        turned = frame_about(axis, 20.0)
+        assert R[2, 2] < turned[2, 2], "no roll is steeper than none"
+        assert np.arccos(np.clip(R[:, 2] @ turned[:, 2], -1, 1)) == pytest.approx(np.deg2rad(20.0))
+
+
+def test_the_page_of_jaws(simulated: Path, browser):
+    from test_viewer import served, settled_pixels, small_page
+
+    with served(str(simulated)) as (url, _):
+        page = small_page(browser)
+        page.goto(url)
+        page.get_by_text("contact areas").wait_for()
+        assert "held" in page.inner_text("body")
+        lifted = settled_pixels(page)
+        frame = page.locator("input[type=text]").first
+        frame.fill("0")
+        frame.press("Enter")
+        page.wait_for_timeout(1500)
+        assert np.mean(np.abs(settled_pixels(page) - lifted).max(axis=2) > 20) > 0.02
+        page.close()
