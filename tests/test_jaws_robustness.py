@@ -1,5 +1,7 @@
 """Starts that noise makes impossible, and the ledger of finished work."""
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,10 +56,18 @@ def test_an_object_that_is_too_wide_stays_blocked(block: Resting):
     assert "30.0 mm wide between the pads, the gripper opens to 28.0 mm" in outcome.notes[0]
 
 
-def test_the_gripper_of_the_trials_is_as_fast_as_its_data_sheet_says(assets: Path):
-    from fistful.jaws.trials import GRIPPER, read_trials
+def test_a_comparison_knows_its_data(assets: Path, tmp_path: Path):
+    """The same folder for units of other poses is refused, not mixed."""
+    from fistful.jaws.comparison import compare
 
-    assert GRIPPER.closing_speed == 0.025 and GRIPPER.friction == Gripper().friction
-    assert len(read_trials(assets / "ipc_graspsim")) == 25
-    with pytest.raises(JawsError):
-        read_trials(assets)
+    data = tmp_path / "data"
+    shutil.copytree(assets / "ipc_graspsim", data)
+    first = compare(data, models=["soft-point"], trials=1, out=tmp_path / "out")
+    assert compare(data, models=["soft-point"], trials=1, out=tmp_path / "out") == first
+    file = data / "phys_grasps_json" / "cube_3cm.json"
+    records = json.loads(file.read_text())
+    for record in records:
+        record["grasp"][0][3] += 0.5
+    file.write_text(json.dumps(records))
+    with pytest.raises(JawsError, match="holds other work: data is"):
+        compare(data, models=["soft-point"], trials=1, out=tmp_path / "out")

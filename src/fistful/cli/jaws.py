@@ -1,5 +1,6 @@
 """`fistful jaws`: soft parallel jaws, simulated with Incremental Potential Contact."""
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -24,6 +25,7 @@ from fistful.errors import JawsError
 if TYPE_CHECKING:
     from fistful.jaws.grasp import JawGrasp, Resting
     from fistful.jaws.gripper import Gripper
+    from fistful.jaws.outcome import JawOutcome
 
 OBJECT = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="OBJECT")]
 Out = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
@@ -46,8 +48,8 @@ class GraspCommand:
     """Same seed, same grasps and noise."""
     workers: int = 2
     """Processes."""
-    on: ObjectOptions = field(default_factory=ObjectOptions)
-    by: GripperOptions = field(default_factory=GripperOptions)
+    target: ObjectOptions = field(default_factory=ObjectOptions)
+    gripper: GripperOptions = field(default_factory=GripperOptions)
     out: Out = None
     """Folder for the result. Default: runs/jaws-1, or the next number that is free."""
     no_picture: bool = False
@@ -57,38 +59,34 @@ class GraspCommand:
 
     def run(self) -> None:
         """Print to standard output; write the folder."""
-        from fistful.jaws.robustness import robustness
+        from fistful.jaws.perturbation import perturbed
+        from fistful.jaws.robustness import Job, simulate_all
+        from fistful.jaws.simulation import Settings
 
         if min(self.count, self.trials, self.workers) < 1:
             raise JawsError("count, trials and workers are at least 1")
-        gripper, resting = self.by.gripper(), self.on.resting(self.object)
+        folder = _folder(self.out)
+        gripper, resting = self.gripper.made(), self.target.resting(self.object)
         found = planned(resting, gripper, self.count, self.seed)
-        rows: list[dict[str, Any]] = []
-        with steps("simulating") as step:
-            for k, grasp in enumerate(found):
-                step(f"grasp {k + 1} of {len(found)}")
-                seen = robustness(
-                    resting, grasp, gripper, count=self.trials, seed=self.seed, workers=self.workers
-                )
-                reasons = [str(o.reason) for o in seen.outcomes]
-                moved = [o.squeeze_displacement_mm for o in seen.outcomes]
-                rows.append(
-                    {
-                        "candidate": k,
-                        "robustness": seen.value,
-                        "reasons": reasons,
-                        "displacement_mm": float(np.mean(moved)),
-                        "unconverged_steps": sum(o.unconverged_steps for o in seen.outcomes),
-                        "cpu_s": seen.cpu_s,
-                        "p_WG": grasp.p_WG.tolist(),
-                        "R_WG": grasp.R_WG.tolist(),
-                    }
-                )
+        poses = [pose for grasp in found for pose in perturbed(grasp, self.trials, self.seed)]
+        jobs = [Job(resting, pose, gripper, Settings()) for pose in poses]
+        outcomes = []
+        try:
+            with steps("simulating") as step:
+                for outcome in simulate_all(jobs, self.workers):
+                    outcomes.append(outcome)
+                    step(f"{len(outcomes)} of {len(jobs)} lifts")
+        except KeyboardInterrupt:
+            raise Interrupted(f"{len(outcomes)} of {len(jobs)} lifts were simulated; none is kept") from None
+        rows = [
+            _grasp_row(k, grasp, outcomes[k * self.trials : (k + 1) * self.trials])
+            for k, grasp in enumerate(found)
+        ]
         ranked = sorted(rows, key=lambda row: (-row["robustness"], row["candidate"]))
         best = found[ranked[0]["candidate"]]
-        out, outcome = _recorded(resting, best, gripper, self.out, draw=not self.no_picture)
+        outcome = _recorded(resting, best, gripper, folder, draw=not self.no_picture, ranked=ranked)
         if self.json:
-            print_json({"out": out, "grasps": ranked, "best": outcome})
+            print_json({"out": folder, "grasps": ranked, "best": outcome})
             return
         lines = table("grasp>>", "robustness>>", "moved mm>>", "CPU s>>", "what happened")
         for row in ranked:
@@ -102,8 +100,8 @@ class GraspCommand:
             )
         show(lines)
         print(f"robustness: mean of {self.trials} simulated lifts with noise of 1 mm and 3 mrad")
+        _tell_unconverged(rows)
         print(f"best grasp, unperturbed: {outcome['reason']}")
-        say(f"look closer: fistful view {out}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,9 +110,9 @@ class SimulateCommand:
 
     object: OBJECT
     """Built-in object, or path to a mesh."""
-    at: GraspOptions = field(default_factory=GraspOptions)
-    on: ObjectOptions = field(default_factory=ObjectOptions)
-    by: GripperOptions = field(default_factory=GripperOptions)
+    grasp: GraspOptions = field(default_factory=GraspOptions)
+    target: ObjectOptions = field(default_factory=ObjectOptions)
+    gripper: GripperOptions = field(default_factory=GripperOptions)
     out: Out = None
     """Folder for the result. Default: runs/jaws-1, or the next number that is free."""
     no_picture: bool = False
@@ -124,17 +122,17 @@ class SimulateCommand:
 
     def run(self) -> None:
         """Print to standard output; write the folder. Exit code 0 also if the object is not held."""
-        gripper, resting = self.by.gripper(), self.on.resting(self.object)
-        grasp = self.at.grasp(resting, gripper)
-        out, outcome = _recorded(resting, grasp, gripper, self.out, draw=not self.no_picture)
+        folder = _folder(self.out)
+        gripper, resting = self.gripper.made(), self.target.resting(self.object)
+        grasp = self.grasp.chosen(resting, gripper)
+        outcome = _recorded(resting, grasp, gripper, folder, draw=not self.no_picture)
         if self.json:
-            print_json({"out": out, **outcome})
+            print_json({"out": folder, **outcome})
             return
         for name, value in outcome.items():
             if value not in (None, []):
                 shown = f"{value:.4g}" if isinstance(value, float) else value
                 print(f"{name.replace('_', ' '):26} {shown}")
-        say(f"look closer: fistful view {out}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,9 +147,9 @@ class RobustnessCommand:
     """Perturbed poses."""
     workers: int = 2
     """Processes."""
-    at: GraspOptions = field(default_factory=GraspOptions)
-    on: ObjectOptions = field(default_factory=ObjectOptions)
-    by: GripperOptions = field(default_factory=GripperOptions)
+    grasp: GraspOptions = field(default_factory=GraspOptions)
+    target: ObjectOptions = field(default_factory=ObjectOptions)
+    gripper: GripperOptions = field(default_factory=GripperOptions)
     json: bool = False
     """Print one JSON document instead of lines."""
 
@@ -165,18 +163,19 @@ class RobustnessCommand:
         get_model(self.model)
         if min(self.trials, self.workers) < 1:
             raise JawsError("trials and workers are at least 1")
-        gripper, resting = self.by.gripper(), self.on.resting(self.object)
-        grasp = self.at.grasp(resting, gripper)
-        poses = perturbed(grasp, self.trials, self.at.seed)
+        gripper, resting = self.gripper.made(), self.target.resting(self.object)
+        grasp = self.grasp.chosen(resting, gripper)
+        poses = perturbed(grasp, self.trials, self.grasp.seed)
         units = [Trial(str(k), self.model, resting, pose, gripper) for k, pose in enumerate(poses)]
         judged = []
         with steps("simulating") as step:
             for done in in_processes(judge, units, self.workers):
                 judged.append(done)
                 step(f"{len(judged)} of {self.trials}")
-        value = float(np.mean([held for held, _, _ in judged]))
-        seconds = float(np.mean([cpu for _, cpu, _ in judged]))
-        reasons = [reason for _, _, reason in judged]
+        value = float(np.mean([verdict.held for verdict in judged]))
+        seconds = float(np.mean([verdict.cpu_s for verdict in judged]))
+        reasons = [verdict.reason for verdict in judged]
+        _tell_unconverged([verdict._asdict() for verdict in judged])
         if self.json:
             print_json({"model": self.model, "robustness": value, "cpu_s": seconds, "reasons": reasons})
         else:
@@ -188,8 +187,7 @@ class RobustnessCommand:
 class CompareCommand:
     """Compare models with physical trials: Table 4.2 of IPC-GraspSim, on the data at hand.
 
-    Finished units are kept: the same command goes on after Ctrl-C. All settings decide the result but
-    --workers.
+    Finished units are kept: the same command goes on after Ctrl-C.
     """
 
     data: Annotated[Path, tyro.conf.arg(metavar="DIR")]
@@ -204,8 +202,10 @@ class CompareCommand:
     """Processes."""
     out: Out = None
     """Folder for units and tables. Default: runs/jaws-compare."""
-    json: Annotated[Path | None, tyro.conf.arg(metavar="OUT")] = None
-    """File for the result as one JSON document; - prints it instead of the table."""
+    mass_g: float | None = None
+    """Mass in grams of objects whose mass is not known; the cube's is."""
+    json: bool = False
+    """Print one JSON document instead of the table; it is written to the folder in any case."""
 
     def run(self) -> None:
         """Print to standard output; write the folder."""
@@ -220,13 +220,14 @@ class CompareCommand:
                 models=names,
                 trials=self.trials,
                 seed=self.seed,
+                mass=_kilograms(self.mass_g),
                 workers=self.workers,
                 out=out,
                 progress=step,
             ),
         )
-        _write_result(result, out / "compare.json", self.json)
-        if str(self.json) == "-":
+        _write_result(result, out / "compare.json", shown=self.json)
+        if self.json:
             return
         ours, theirs = ("AP>>", "AR>>", "F1>>"), ("paper: AP>>", "AR>>", "F1>>", "s>>")
         lines = table("model", *ours, "MAE>>", "balanced acc.>>", "CPU s>>", *theirs)
@@ -236,6 +237,7 @@ class CompareCommand:
             ours = [f"{row[k]:.3f}" for k in ("ap", "ar", "f1", "mae", "balanced_accuracy")]
             lines.add_row(row["model"], *ours, cost, *(("",) * 4 if theirs is None else map(str, theirs)))
         show(lines)
+        _tell_unconverged(result["models"])
         print(
             f"{len(result['grasps'])} grasps, {self.trials} perturbed poses each. MAE: of robustness. The "
             "paper's rows are over 13 objects (Isaac Gym beside mujoco); AR counts threshold 0, where every "
@@ -263,8 +265,10 @@ class GridCommand:
     """Processes."""
     out: Out = None
     """Folder for units, table and heat map. Default: runs/jaws-grid."""
-    json: Annotated[Path | None, tyro.conf.arg(metavar="OUT")] = None
-    """File for the result as one JSON document; - prints it instead of the table."""
+    mass_g: float | None = None
+    """Mass in grams of objects whose mass is not known; the cube's is."""
+    json: bool = False
+    """Print one JSON document instead of the table; it is written to the folder in any case."""
 
     def run(self) -> None:
         """Print to standard output; write the folder."""
@@ -283,15 +287,16 @@ class GridCommand:
                 moduli=self.moduli,
                 frictions=self.frictions,
                 gripper=gripper,
+                mass=_kilograms(self.mass_g),
                 workers=self.workers,
                 out=out,
                 progress=step,
             ),
         )
-        _write_result(result, out / "grid.json", self.json)
+        _write_result(result, out / "grid.json", shown=self.json)
         picture = out / "grid.png"
         save_picture(heat_map(result), picture)
-        if str(self.json) == "-":
+        if self.json:
             return
         lines = table("pads", "E Pa>>", "mu>>", "F1>>", "MAE>>", "CPU s>>", "paper's F1>>")
         for cell in result["cells"]:
@@ -303,6 +308,7 @@ class GridCommand:
                 f"{cell['cpu_s_per_grasp']:.2f}", "" if theirs is None else f"{theirs:.2f}",
             )  # fmt: skip
         show(lines)
+        _tell_unconverged(result["cells"])
         base = result["always_success"]
         print(
             f"always success: F1 {base['f1']:.3f}, MAE {base['mae']:.3f}. The paper's F1 are of three other "
@@ -329,12 +335,33 @@ class Jaws:
         self.command.run()
 
 
+def _grasp_row(candidate: int, grasp: "JawGrasp", outcomes: "list[JawOutcome]") -> dict[str, Any]:
+    """What came of the perturbed poses of one grasp."""
+    return {
+        "candidate": candidate,
+        "robustness": float(np.mean([o.success for o in outcomes])),
+        "reasons": [str(o.reason) for o in outcomes],
+        "displacement_mm": float(np.mean([o.squeeze_displacement_mm for o in outcomes])),
+        "unconverged_steps": sum(o.unconverged_steps for o in outcomes),
+        "cpu_s": float(np.mean([o.cpu_s for o in outcomes])),
+        "p_WG": grasp.p_WG.tolist(),
+        "R_WG": grasp.R_WG.tolist(),
+    }
+
+
 def _recorded(
-    resting: "Resting", grasp: "JawGrasp", gripper: "Gripper", wanted: Path | None, *, draw: bool
-) -> tuple[Path, dict[str, Any]]:
-    """Simulate a grasp, save it with pictures, and say where; its folder and outcome."""
+    resting: "Resting",
+    grasp: "JawGrasp",
+    gripper: "Gripper",
+    folder: Path,
+    *,
+    draw: bool,
+    ranked: list[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Simulate a grasp, save it with pictures, and say where; its outcome."""
     from fistful.jaws.jaw_run import JawRun
     from fistful.jaws.trial import simulate
+    from fistful.storage import write_file
     from fistful.view.animation import save_gif
     from fistful.view.jaw_picture import jaw_animation, jaw_picture
 
@@ -345,19 +372,32 @@ def _recorded(
     if outcome.unconverged_steps:
         say(f"note: {outcome.unconverged_steps} of {outcome.steps} steps did not converge")
     run = JawRun.of(resting, grasp, gripper, outcome)
-    folder = wanted or _free_folder()
     run.save(folder)
-    if draw and run.recording.frames:
+    if ranked is not None:
+        text = (json.dumps(ranked, indent=1) + "\n").encode()
+        write_file(folder / "grasps.json", lambda file: file.write(text))
+    seen = bool(run.recording.frames)
+    if draw and seen:
         with steps("drawing"):
             save_picture(jaw_picture(run), folder / "picture.png")
             save_gif(jaw_animation(run), folder / "animation.gif")
         say_where("picture", folder / "picture.png")
         say_where("animation", folder / "animation.gif")
     say_where("result", folder)
-    return folder, run.record["outcome"]
+    if seen:
+        say(f"look closer: fistful view {folder}")
+    return run.record["outcome"]
 
 
-def _free_folder() -> Path:
+def _folder(wanted: Path | None) -> Path:
+    """The folder that is wanted, if it may be used, or the next one that is free. Needs ipctk."""
+    from fistful.jaws.contact import load_ipctk
+    from fistful.jaws.jaw_run import check_folder
+
+    load_ipctk()
+    if wanted is not None:
+        check_folder(wanted)
+        return wanted
     number = 1
     while (RUNS / f"jaws-{number}").exists():
         number += 1
@@ -372,17 +412,13 @@ def _long(out: Path, work: Any) -> dict[str, Any]:
         raise Interrupted(f"the same command with --out {out} goes on from there") from None
 
 
-def _write_result(result: dict[str, Any], path: Path, asked: Path | None) -> None:
-    import json
-
+def _write_result(result: dict[str, Any], path: Path, *, shown: bool) -> None:
     from fistful.storage import write_file
 
     text = (json.dumps(_finite(result), indent=1) + "\n").encode()
     write_file(path, lambda file: file.write(text))
-    if str(asked) == "-":
+    if shown:
         print(text.decode(), end="")
-    elif asked is not None:
-        write_file(asked, lambda file: file.write(text))
 
 
 def _finite(value: Any) -> Any:
@@ -392,6 +428,18 @@ def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _finite(v) for k, v in value.items()}
     return [_finite(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def _tell_unconverged(rows: list[dict[str, Any]]) -> None:
+    total = sum(row["unconverged_steps"] for row in rows)
+    if total:
+        say(f"note: {total} time steps did not converge")
+
+
+def _kilograms(grams: float | None) -> float | None:
+    if grams is not None and not grams > 0:
+        raise JawsError(f"mass_g is {grams}; it has to be positive")
+    return None if grams is None else 1e-3 * grams
 
 
 def _counted(words: list[str]) -> list[tuple[str, int]]:

@@ -30,15 +30,15 @@ class GripperOptions:
     friction: float = 0.4
     """Between pads and object."""
     opening_mm: float = 50.0
-    """Between the pads when open."""
+    """Between the pads when open. Many built-in objects need 60 or more."""
     force: float = 20.0
-    """N. Closing force."""
+    """N. Closing force; of no effect with --stop energy, whose threshold is 5e-4 J."""
     stop: Literal["force", "energy"] = "force"
     """What ends the squeeze: the closing force at both pads, or the paper's strain energy in both."""
     jaw_stiffness: float = 1e6
     """N/m. Of the jaws along the closing axis; 1e4 and less is a jaw that bends."""
 
-    def gripper(self) -> "Gripper":
+    def made(self) -> "Gripper":
         """The gripper of these options."""
         from fistful.jaws.gripper import Gripper, Pad, rectangle, rounded
 
@@ -104,7 +104,7 @@ class GraspOptions:
     candidate: int = 0
     """Which of the planned grasps, best first."""
     centre_mm: tuple[float, float, float] | None = None
-    """Middle between the jaws, on the plane z = 0 under the object's frame. Instead of a planned grasp."""
+    """Middle between the jaws, instead of a planned grasp: z above the plane; the object lies over 0 0."""
     axis: tuple[float, float, float] = (1.0, 0.0, 0.0)
     """Closing axis, with --centre-mm."""
     roll_deg: float = 0.0
@@ -112,7 +112,7 @@ class GraspOptions:
     seed: int = 0
     """Of the planned grasps, and of noise."""
 
-    def grasp(self, resting: "Resting", gripper: "Gripper") -> "JawGrasp":
+    def chosen(self, resting: "Resting", gripper: "Gripper") -> "JawGrasp":
         """The grasp of these options."""
         from fistful.jaws.grasp import JawGrasp
 

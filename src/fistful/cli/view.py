@@ -115,6 +115,7 @@ class View:
         if self.html is not None:
             with steps("writing the page"):
                 text = plan_page(plan, grasp=self.grasp).encode()
+                self.html.parent.mkdir(parents=True, exist_ok=True)
                 write_file(self.html, lambda file: file.write(text))
             say_where("page", self.html)
         if self.png is not None:

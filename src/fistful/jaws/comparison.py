@@ -1,13 +1,15 @@
 """Models against physical trials: Table 4.2 of IPC-GraspSim, and its grids of E and mu (Tables 3.1, 3.2)."""
 
+import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fistful import __version__
 from fistful.errors import JawsError
 from fistful.jaws.grasp import JawGrasp, Resting
 from fistful.jaws.gripper import Gripper, rectangle
@@ -16,7 +18,8 @@ from fistful.jaws.metrics import always_success, scores
 from fistful.jaws.models import get_model, model_names
 from fistful.jaws.perturbation import perturbed
 from fistful.jaws.processes import in_processes
-from fistful.jaws.trials import GRIPPER, read_trials
+from fistful.jaws.trials import GRIPPER, PhysicalGrasp, read_trials
+from fistful.storage import content_key
 
 PUBLISHED: dict[str, tuple[float, float, float, float]] = {
     "soft-point": (0.89, 0.59, 0.71, 0.02),
@@ -67,6 +70,7 @@ def compare(
     trials: int = 5,
     seed: int = 0,
     gripper: Gripper = GRIPPER,
+    mass: float | None = None,
     workers: int = 1,
     out: Path,
     progress: Say = lambda _: None,
@@ -82,6 +86,7 @@ def compare(
       trials: Perturbed poses of each grasp; the robot tried each 5 times.
       seed: Of the noise. Grasp k draws from seed + k.
       gripper: Pads, friction and force: fixed beforehand.
+      mass: kg. Of objects whose mass is not known.
       workers: Processes.
       out: Folder of the ledger.
       progress: Called with a line now and then.
@@ -91,13 +96,8 @@ def compare(
         get_model(name)
     if trials < 1:
         raise JawsError(f"trials is {trials}; a robustness needs at least one")
-    physical = read_trials(data)
-    work = {
-        "format": "fistful jaws compare",
-        "trials": trials,
-        "seed": seed,
-        "gripper": gripper_record(gripper),
-    }
+    physical = read_trials(data, mass=mass)
+    work = {"format": "fistful jaws compare", "trials": trials, "seed": seed, **_what(physical, gripper)}
     ledger = Ledger(out / "units.jsonl", work)
     units = [
         Trial(f"{name} {grasp.name} {k}", name, grasp.resting, pose, gripper)
@@ -112,8 +112,15 @@ def compare(
         done = [[ledger[f"{name} {g.name} {k}"] for k in range(trials)] for g in physical]
         robustness = [float(np.mean([unit["held"] for unit in of])) for of in done]
         seconds = float(np.mean([unit["cpu_s"] for of in done for unit in of]))
-        rows.append({"model": name, **asdict(scores(robustness, results)), "cpu_s_per_grasp": seconds,
-                     "robustness": robustness})  # fmt: skip
+        rows.append(
+            {
+                "model": name,
+                **asdict(scores(robustness, results)),
+                "cpu_s_per_grasp": seconds,
+                "unconverged_steps": sum(unit["unconverged_steps"] for of in done for unit in of),
+                "robustness": robustness,
+            }
+        )
     base = asdict(always_success(results))
     return {
         "models": rows,
@@ -130,6 +137,7 @@ def grid(
     moduli: Sequence[float] = MODULI,
     frictions: Sequence[float] = FRICTIONS,
     gripper: Gripper = GRIPPER,
+    mass: float | None = None,
     workers: int = 1,
     out: Path,
     progress: Say = lambda _: None,
@@ -138,10 +146,10 @@ def grid(
 
     Each physical grasp is simulated once, unperturbed, so its predicted robustness is 0 or 1.
     """
-    physical = read_trials(data)
+    physical = read_trials(data, mass=mass)
     results = [grasp.results for grasp in physical]
     pads = {"rectangular": replace(gripper.pad, outline=_rectangular(gripper)), "rounded": gripper.pad}
-    work = {"format": "fistful jaws grid", "gripper": gripper_record(gripper)}
+    work = {"format": "fistful jaws grid", **_what(physical, gripper)}
     ledger = Ledger(out / "units.jsonl", work)
     cells = [(shape, E, mu) for shape in pads for E in moduli for mu in frictions]
     units = []
@@ -157,36 +165,66 @@ def grid(
         done = [ledger[f"{shape} {E:g} {mu:g} {g.name}"] for g in physical]
         predicted = [float(unit["held"]) for unit in done]
         seconds = float(np.mean([unit["cpu_s"] for unit in done]))
-        rows.append({"pad": shape, "youngs_modulus": E, "friction": mu, **asdict(scores(predicted, results)),
-                     "cpu_s_per_grasp": seconds})  # fmt: skip
+        rows.append(
+            {
+                "pad": shape,
+                "youngs_modulus": E,
+                "friction": mu,
+                **asdict(scores(predicted, results)),
+                "cpu_s_per_grasp": seconds,
+                "unconverged_steps": sum(unit["unconverged_steps"] for unit in done),
+            }
+        )
     return {"cells": rows, "always_success": asdict(always_success(results)), **work}
 
 
 def run_units(ledger: Ledger, units: Sequence[Trial], workers: int, progress: Say) -> None:
     """Do what the ledger does not have yet, and keep it there."""
     todo = [unit for unit in units if unit.key not in ledger]
-    for done, (unit, (held, cpu_s, reason)) in enumerate(
-        zip(todo, _judged(todo, workers), strict=True), len(units) - len(todo) + 1
-    ):
-        ledger.add(unit.key, {"held": held, "cpu_s": cpu_s, "reason": reason})
-        progress(f"{done} of {len(units)}: {unit.key}: {reason}")
+    verdicts = in_processes(judge, todo, workers)
+    for done, (unit, verdict) in enumerate(zip(todo, verdicts, strict=True), len(units) - len(todo) + 1):
+        ledger.add(unit.key, verdict._asdict())
+        progress(f"{done} of {len(units)}: {unit.key}: {verdict.reason}")
 
 
-def _judged(units: Iterable[Trial], workers: int) -> Iterator[tuple[bool, float, str]]:
-    yield from in_processes(judge, units, workers)
+class Verdict(NamedTuple):
+    """What a model says of one grasp."""
+
+    held: bool
+    cpu_s: float
+    reason: str
+    unconverged_steps: int
+    """Of a simulation; 0 for other models."""
 
 
-def judge(unit: Trial) -> tuple[bool, float, str]:
-    """Whether a grasp holds, the CPU seconds that took, and why."""
+def judge(unit: Trial) -> Verdict:
+    """Whether a grasp holds, at what cost, and why."""
     began = time.process_time()
     if unit.model == "ipc":
         from fistful.jaws.robustness import Job, run
         from fistful.jaws.simulation import Settings
 
         outcome = run(Job(unit.resting, unit.grasp, unit.gripper, Settings()))
-        return outcome.success, outcome.cpu_s, str(outcome.reason)
+        return Verdict(outcome.success, outcome.cpu_s, str(outcome.reason), outcome.unconverged_steps)
     held = bool(get_model(unit.model).outcomes(unit.resting, [unit.grasp], unit.gripper)[0])
-    return held, time.process_time() - began, "held" if held else "fails"
+    return Verdict(held, time.process_time() - began, "held" if held else "fails", 0)
+
+
+def _what(physical: Sequence[PhysicalGrasp], gripper: Gripper) -> dict[str, Any]:
+    """What decides every unit: data, gripper, settings and version."""
+    from fistful.jaws.simulation import Settings
+
+    parts = []
+    for g in physical:
+        r = g.resting
+        parts += [g.name, r.item.key, r.mass, r.p_WO.tolist(), r.R_WO.tolist()]
+        parts += [g.grasp.p_WG.tolist(), g.grasp.R_WG.tolist(), list(g.results)]
+    return {
+        "data": content_key(json.dumps(parts)),
+        "gripper": gripper_record(gripper),
+        "settings": asdict(Settings()),
+        "fistful": __version__,
+    }
 
 
 def gripper_record(gripper: Gripper) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """A simulated grasp as a folder: what was asked, what came of it, and every frame to look at again."""
 
 import json
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -16,6 +18,8 @@ from fistful.jaws.outcome import Frame, JawOutcome, Recording
 from fistful.storage import write_file
 
 HEAD, ARRAYS = "jaws.json", "recording.npz"
+FILES = (HEAD, ARRAYS, "grasps.json", "picture.png", "animation.gif")
+"""All that a run may hold, the head first."""
 FORMAT, SCHEMA = "fistful jaws", 1
 
 
@@ -69,8 +73,10 @@ class JawRun:
         )
 
     def save(self, folder: Path) -> None:
-        """Write the folder: arrays first, then the head that says they are complete."""
+        """Write the folder: what was there goes; arrays come first, last the head that says all is there."""
         folder.mkdir(parents=True, exist_ok=True)
+        for old in FILES:
+            (folder / old).unlink(missing_ok=True)
         frames = self.recording.frames
         columns = {
             "vertices_O": self.vertices_O,
@@ -90,6 +96,15 @@ class JawRun:
         write_file(folder / ARRAYS, lambda file: np.savez_compressed(file, allow_pickle=False, **columns))
         text = json.dumps(self.record, indent=1) + "\n"
         write_file(folder / HEAD, lambda file: file.write(text.encode()))
+
+
+def check_folder(folder: Path) -> None:
+    """Raise JawsError if the folder holds anything but a saved grasp of jaws."""
+    if folder.is_file():
+        raise JawsError(f"{folder} is a file; --out names a folder")
+    strange = sorted(p.name for p in folder.iterdir() if p.name not in FILES) if folder.is_dir() else []
+    if strange:
+        raise JawsError(f"{folder} holds something else ({strange[0]}); name another folder with --out")
 
 
 def is_jaw_run(folder: Path) -> bool:
@@ -122,7 +137,7 @@ def load_jaw_run(folder: Path) -> JawRun:
         )
     except JawsError:
         raise
-    except (OSError, LookupError, TypeError, ValueError) as error:
+    except (OSError, LookupError, TypeError, ValueError, EOFError, BadZipFile, zlib.error) as error:
         raise JawsError(f"{folder} is damaged: {' '.join(str(error).split())}; simulate it again") from error
 
 

@@ -21,10 +21,12 @@ class Ledger:
         self.records: dict[str, dict[str, Any]] = {}
         # As it will be read: tuples become lists.
         work = json.loads(json.dumps(work))
-        if path.exists():
+        # A file without one whole line is of somebody who was killed at once.
+        if path.exists() and b"\n" in path.read_bytes():
             self._read(work)
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
             self._append(work)
 
     def __contains__(self, key: str) -> bool:

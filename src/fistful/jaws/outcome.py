@@ -94,8 +94,3 @@ class JawOutcome:
     cpu_s: float
     notes: tuple[str, ...] = ()
     recording: Recording | None = None
-
-    @property
-    def displacement_mm(self) -> float:
-        """Of the squeeze and the lift together."""
-        return self.squeeze_displacement_mm + self.lift_displacement_mm

@@ -82,9 +82,9 @@ class Film:
 
 
 def film(scene: Scene, protocol: Protocol, attempt: Attempts) -> Film:
-    """One grasp on its way through a protocol, as `simulate` sees it, every test to its end even if it fails.
+    """One grasp on its way through a protocol, as `simulate` sees it; every test, even after a failure.
 
-    A simulation that breaks down has fewer frames.
+    A simulation that breaks down, or in which an object leaves the hand, has fewer frames.
     """
     if len(attempt) != 1:
         raise ValueError(f"a film shows one grasp, not {len(attempt)}")

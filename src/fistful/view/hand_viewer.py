@@ -26,7 +26,8 @@ class HandViewer:
     def __init__(self, server: "viser.ViserServer", hand: Hand):
         self.server, self.hand = server, hand
         self.q = hand.model.open_pose.copy()
-        self._lock, self._busy = threading.RLock(), False
+        self._lock = threading.RLock()
+        self._changer: int | None = None
         self.nodes = HandNodes(server, hand, FREE)
         self.dots = [
             server.scene.add_point_cloud(
@@ -84,7 +85,8 @@ class HandViewer:
 
     def _on(self, action: Callable[[], None]) -> Callable[[Any], None]:
         def callback(_: Any) -> None:
-            if not self._busy:
+            # What the page itself changes comes back on the same thread.
+            if self._changer != threading.get_ident():
                 with self._lock:
                     action()
 
@@ -101,12 +103,12 @@ class HandViewer:
 
     def _take(self, q: np.ndarray) -> None:
         self.q = np.array(q, dtype=float)
-        self._busy = True
+        self._changer = threading.get_ident()
         try:
             for slider, value in zip(self.sliders, self.q, strict=True):
                 slider.value = float(value)
         finally:
-            self._busy = False
+            self._changer = None
         self._draw()
 
     def _chosen(self) -> OppositionSpace | None:

@@ -27,7 +27,7 @@ def jaw_picture(run: JawRun, size: int = SIZE) -> Image.Image:
     return sheet(cells, len(cells))
 
 
-def jaw_animation(run: JawRun, size: int = SIZE, most: int = 60) -> list[Image.Image]:
+def jaw_animation(run: JawRun, size: int = SIZE, most: int = 36) -> list[Image.Image]:
     """Frames of the whole grasp, at most so many. No I/O."""
     frames = run.recording.frames
     chosen = np.unique(np.linspace(0, len(frames) - 1, min(most, len(frames))).round().astype(int))

@@ -25,7 +25,7 @@ class JawViewer:
 
     def __init__(self, server: "viser.ViserServer", run: JawRun):
         self.server, self.run, self.largest = server, run, largest_energy(run)
-        self._lock, self._playing = threading.RLock(), threading.Event()
+        self._lock, self._turn = threading.RLock(), 0
         v, f = creased(run.vertices_O, run.faces)
         self.object = server.scene.add_mesh_simple("/object", v, f, color=rgb255(OBJECT))
         server.scene.add_grid("/plane", 0.3, 0.3, cell_size=0.01, section_size=0.05)
@@ -65,16 +65,21 @@ class JawViewer:
     def play(self) -> None:
         """Everything from the start, slowly."""
         frames = self.run.recording.frames
-        self._playing.set()
+        with self._lock:
+            self._turn += 1
+            turn = self._turn
         begun = time.monotonic()
-        while self._playing.is_set():
+        while turn == self._turn:
             now = frames[0].time + SLOW * (time.monotonic() - begun)
             number = int(np.searchsorted([f.time for f in frames], now))
             if number >= len(frames):
                 break
             self.slider.value = number
             time.sleep(0.04)
-        self._playing.clear()
+
+    def stop(self) -> None:
+        """End the replay."""
+        self._turn += 1
 
     def _build(self) -> None:
         gui, record = self.server.gui, self.run.record
@@ -89,7 +94,7 @@ class JawViewer:
         self.slider = gui.add_slider("frame", 0, max(last, 1), 1, last)
         self.slider.on_update(lambda _: self.show(min(int(self.slider.value), last)))
         gui.add_button("play slowly").on_click(lambda _: self.play())
-        gui.add_button("stop").on_click(lambda _: self._playing.clear())
+        gui.add_button("stop").on_click(lambda _: self.stop())
         self.told = gui.add_markdown("")
         gui.add_markdown(
             f"Pads: light without strain, dark at {self.largest / 1e3:.1f} kJ/m³ of strain energy."

@@ -38,9 +38,10 @@ class PlanViewer:
             self.gallery.path(last, self.gallery.best(last) if grasp is None else grasp),
         )
         self.first_row = 0
-        self._lock, self._busy = threading.RLock(), False
+        self._lock, self._turn = threading.RLock(), 0
+        self._changer: int | None = None
+        """The thread that changes the page just now."""
         self._films: dict[tuple[int, int], Film] = {}
-        self._playing = threading.Event()
         friction = (PAPER if plan.validation is None else plan.validation.protocol).friction
         contacts = sum(s.grasps.contact_body.shape[1] for s in plan.stages)
         self.hand = HandNodes(server, plan.hand, FREE)
@@ -74,42 +75,39 @@ class PlanViewer:
 
     def play(self) -> None:
         """Show what the chosen test does to the objects, in real time. Simulates it first."""
-        self.stop()
-        film = self.film()
-        leg, shots = film.names.index(self.replay.value), None
-        self._playing.set()
         with self._lock:
-            stage, grasp = self.stage, self.grasp
-        shots = zip(film.joints[leg], film.p_HO[leg], film.R_HO[leg], strict=True)
-        start, begun = film.p_HO[leg][0], time.monotonic()
-        for k, (joints, p_HO, R_HO) in enumerate(shots):
+            self.stop()
+            turn, stage, grasp, name = self._turn, self.stage, self.grasp, self.replay.value
+        film = self.film(stage, grasp)
+        leg = film.names.index(name)
+        joints, p_HO, R_HO = film.joints[leg], film.p_HO[leg], film.R_HO[leg]
+        begun = time.monotonic()
+        for k in range(len(joints)):
             time.sleep(max(0.0, begun + k * film.step_s - time.monotonic()))
             with self._lock:
-                if not self._playing.is_set() or (stage, grasp) != (self.stage, self.grasp):
+                if turn != self._turn:
                     return
                 with self.server.atomic():
-                    self.hand.pose(forward_kinematics(self.plan.hand.model.tree, joints))
-                    self.objects.pose(p_HO, R_HO)
-                drift = 1e3 * np.linalg.norm(p_HO - start, axis=1)
+                    self.hand.pose(forward_kinematics(self.plan.hand.model.tree, joints[k]))
+                    self.objects.pose(p_HO[k], R_HO[k])
+                drift = 1e3 * np.linalg.norm(p_HO[k] - p_HO[0], axis=1)
                 told = ", ".join(f"{o.name} {d:.1f}" for o, d in zip(self.plan.objects, drift, strict=False))
-                if k % 5 == 0 or k == len(film.joints[leg]) - 1:
+                if k % 5 == 0 or k == len(joints) - 1:
                     self.drift.content = f"{k * film.step_s:.2f} s: moved by {told} mm"
-        self._playing.clear()
 
     def stop(self) -> None:
-        """End the replay."""
-        self._playing.clear()
+        """End the replay: whoever plays sees that it is not its turn any more."""
+        self._turn += 1
 
-    def film(self) -> Film:
-        """The simulation of the grasp that is looked at; made once."""
-        key = self.stage, self.grasp
+    def film(self, stage: int, grasp: int) -> Film:
+        """The simulation of a grasp; made once."""
+        key = stage, grasp
         if key not in self._films:
             v = self.plan.validation
-            tester = Tester(
-                self.plan.hand, PAPER if v is None else v.protocol, parts="parts" if v is None else v.parts
-            )
-            attempt = attempts_of(self.plan.stages[self.stage]).take(np.array([self.grasp]))
-            self._films[key] = tester.film(self.plan.objects[: self.stage + 1], attempt)
+            protocol, parts = (PAPER, "parts") if v is None else (v.protocol, v.parts)
+            tester = Tester(self.plan.hand, protocol, parts=parts)
+            attempt = attempts_of(self.plan.stages[stage]).take(np.array([grasp]))
+            self._films[key] = tester.film(self.plan.objects[: stage + 1], attempt)
         return self._films[key]
 
     def _build(self) -> None:
@@ -166,7 +164,8 @@ class PlanViewer:
         """A callback that does not answer to what the page itself changes."""
 
         def callback(_: Any) -> None:
-            if self._busy:
+            # What the page itself changes comes back on the same thread; what a user does, on another one.
+            if self._changer == threading.get_ident():
                 return
             with self._lock:
                 action()
@@ -175,12 +174,13 @@ class PlanViewer:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        self._busy = True
-        try:
-            with self.server.atomic():
-                yield
-        finally:
-            self._busy = False
+        with self._lock:
+            before, self._changer = self._changer, threading.get_ident()
+            try:
+                with self.server.atomic():
+                    yield
+            finally:
+                self._changer = before
 
     def _pick(self, place: int) -> None:
         grasps = self.gallery.listed(self.stage, self._filter())

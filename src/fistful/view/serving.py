@@ -50,9 +50,9 @@ def _checked_port(host: str, port: int | None) -> int:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
             return int(probe.getsockname()[1])
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         where = f"port {port} of {host}" if port else f"a port of {host}"
-        why = error.strerror or str(error)
+        why = getattr(error, "strerror", None) or str(error)
         raise ViewError(
             f"{where} can not be had: {why}. Leave --port out to get one that is free, and --host to stay on "
             "this machine"
