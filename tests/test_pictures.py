@@ -21,7 +21,7 @@ from fistful.view import animation, chart, raycast, render
 from fistful.view.animation import plan_animation, save_gif
 from fistful.view.camera import Camera, axes_of, framing, turned
 from fistful.view.colours import ACTIVE, FROZEN, RGB, SEQUENCE
-from fistful.view.figure import best_views, figure_of, palm_axes
+from fistful.view.figure import best_views, figure_of, view_axes
 from fistful.view.picture import figures_of, grasp_picture, object_picture, plan_picture
 
 SIZE = 96
@@ -220,7 +220,7 @@ def test_views_show_all_objects(plan: ff.Plan):
     figure = figure_of(plan, 1, plan.best())
     first, second = best_views(figure)
     assert first @ second < np.cos(np.deg2rad(59)), "the two rows of a picture show different things"
-    axes = palm_axes(plan.hand)
+    axes = view_axes(plan.hand)
     for way in (first, second):
         assert way @ axes.forward < 0, "seen from the palm's side"
         camera = framing(figure.points(figure.moment.q[1]), way, axes.above)

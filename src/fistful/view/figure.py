@@ -78,7 +78,7 @@ def add_mesh(spec: mujoco.MjSpec, name: str, vertices: np.ndarray, faces: np.nda
     return spec.worldbody.add_geom(name=name, type=mujoco.mjtGeom.mjGEOM_MESH, meshname=name)
 
 
-def palm_axes(hand: Hand) -> Axes:
+def view_axes(hand: Hand) -> Axes:
     """Directions (3,) in the hand base frame: into the palm, to the right of who looks there, to the tips."""
     poses = hand.poses(hand.model.open_pose)
     points = poses.points(hand.skin.body, hand.skin.p_B)
@@ -107,7 +107,7 @@ def best_views(figure: Figure, apart: float = np.deg2rad(60)) -> tuple[np.ndarra
     the object that is hidden most, by how much of that any view shows; of views alike, one that shows more of
     all and is nearer to straight into the palm.
     """
-    axes, points = palm_axes(figure.hand), figure.points(figure.moment.q[1])
+    axes, points = view_axes(figure.hand), figure.points(figure.moment.q[1])
     turns, lifts = (a.ravel() for a in np.meshgrid(TURNS, LIFTS))
     ways = np.array([direction(axes, t, f) for t, f in zip(turns, lifts, strict=True)])
     share = np.array([_visible(figure, framing(points, way, axes.above)) for way in ways])
@@ -135,4 +135,4 @@ def _visible(figure: Figure, camera: Camera) -> np.ndarray:
 
 def view_of(hand: Hand, points: np.ndarray, way: np.ndarray, aspect: float = 1.0) -> Camera:
     """The camera in a direction (3,) from a hand, fingers up, that sees points (N, 3)."""
-    return framing(points, way, palm_axes(hand).above, aspect=aspect)
+    return framing(points, way, view_axes(hand).above, aspect=aspect)

@@ -9,7 +9,7 @@ import numpy as np
 from fistful.hands.describing import verify_space
 from fistful.hands.hand import Hand, OppositionSpace, Surface
 from fistful.view.colours import ACTIVE, BLUE, FREE, GREEN, ORANGE, PURPLE, SKY, VERMILION, YELLOW
-from fistful.view.figure import direction, palm_axes, view_of
+from fistful.view.figure import direction, view_axes, view_of
 from fistful.view.nodes import HandNodes, look_from, rgb255
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class HandViewer:
             "/ball", radius=1.0, subdivisions=4, color=rgb255(GREEN), visible=False
         )
         points = hand.poses(self.q).points(hand.skin.body, hand.skin.p_B)
-        look_from(server, view_of(hand, points, direction(palm_axes(hand), 0.5, 0.25)))
+        look_from(server, view_of(hand, points, direction(view_axes(hand), 0.5, 0.25)))
         self._build()
         self._draw()
 

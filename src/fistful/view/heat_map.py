@@ -17,7 +17,8 @@ def heat_map(result: dict[str, Any], key: str = "mae", title: str = "MAE of robu
     moduli = sorted({c["youngs_modulus"] for c in cells})
     frictions = sorted({c["friction"] for c in cells})
     values = [c[key] for c in cells if c[key] is not None and np.isfinite(c[key])]
-    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    # From 0, so that small differences look small.
+    high = max(values, default=1.0)
     block = len(frictions) * CELL_WIDTH + GAP
     picture = Image.new("RGB", (LEFT + len(shapes) * block, TOP + len(moduli) * CELL_HEIGHT + 40), "white")
     draw, font, bold = ImageDraw.Draw(picture), ImageFont.load_default(17), ImageFont.load_default(20)
@@ -34,7 +35,7 @@ def heat_map(result: dict[str, Any], key: str = "mae", title: str = "MAE of robu
         for cell in (c for c in cells if c["pad"] == shape):
             x = x0 + frictions.index(cell["friction"]) * CELL_WIDTH
             y = TOP + moduli.index(cell["youngs_modulus"]) * CELL_HEIGHT
-            at = (cell[key] - low) / (high - low) if high > low else 0.0
+            at = cell[key] / high if high > 0 else 0.0
             colour = ramp(at)
             fill = tuple(round(255 * c) for c in colour)
             ink = "black" if np.mean(colour) > 0.5 else "white"

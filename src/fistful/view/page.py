@@ -21,7 +21,7 @@ from fistful.hands.hand import Hand
 from fistful.physics.verdict import Reason
 from fistful.planning.plan import Plan
 from fistful.view.colours import ACTIVE, BLUE, FREE, FROZEN, PENETRATING, PURPLE, of_object
-from fistful.view.figure import best_views, figure_of, palm_axes
+from fistful.view.figure import best_views, figure_of, view_axes
 from fistful.view.moment import PHASES, Moment, body_colours, hand_meshes, moment_of, overlapping
 
 MOST_GRASPS = 300
@@ -174,7 +174,7 @@ def _tree(hand: Hand) -> dict[str, Any]:
 def _view_of(plan: Plan, grasp: int) -> dict[str, list[float]]:
     """From where to look first: whence all objects of a grasp of the last stage are seen, fingers up."""
     figure = figure_of(plan, -1, grasp)
-    return {"towards": best_views(figure)[0].tolist(), "up": palm_axes(plan.hand).above.tolist()}
+    return {"towards": best_views(figure)[0].tolist(), "up": view_axes(plan.hand).above.tolist()}
 
 
 def _stage(plan: Plan, stage: int, grasps: np.ndarray, blob: _Blob) -> dict[str, Any]:

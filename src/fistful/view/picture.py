@@ -12,7 +12,7 @@ from fistful.hands.skin import Skin
 from fistful.planning.plan import Plan
 from fistful.view.camera import framing
 from fistful.view.colours import BLUE, GREEN, ORANGE, PURPLE, RGB, SKY, YELLOW
-from fistful.view.figure import Figure, add_mesh, best_views, direction, figure_of, palm_axes, view_of
+from fistful.view.figure import Figure, add_mesh, best_views, direction, figure_of, view_axes, view_of
 from fistful.view.render import render
 
 FIRST, SECOND, BALL = ORANGE, BLUE, GREEN
@@ -149,7 +149,7 @@ def _hand_picture(hand: Hand, space: OppositionSpace | None) -> Image.Image:
     m, d = _posed(spec, hand.model.expand(q))
     # Framed for the hand open and at q, so that all spaces of a hand are shown at nearly one scale.
     skin = [hand.poses(j).points(hand.skin.body, hand.skin.p_B) for j in (hand.model.open_pose, q)]
-    way = direction(palm_axes(hand), np.deg2rad(29), np.deg2rad(12))
+    way = direction(view_axes(hand), np.deg2rad(29), np.deg2rad(12))
     return render(m, d, view_of(hand, np.concatenate(skin), way), CELL, CELL)
 
 
