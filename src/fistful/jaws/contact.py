@@ -1,7 +1,7 @@
 """Contact of object and pads: ipctk's barrier, lagged friction and continuous collision detection."""
 
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -9,6 +9,9 @@ from fistful.errors import JawsError
 
 # m. Boxes are inflated by this when candidates are sought; they serve until something moved as far.
 _INFLATION = 6e-4
+# m. Only faces whose boxes are this close to the box of another part are looked at; they serve until
+# something moved by almost half of it. Most of an object of thousands of faces is far from the pads.
+_NEIGHBOURHOOD = 6e-3
 # Of the barrier: the force (N) of one contact at half the activation distance.
 _HALFWAY_FORCE = 1.0
 
@@ -77,56 +80,97 @@ class Contact:
           dhat: Distance below which the barrier acts, m.
           friction: Coulomb's coefficient between parts.
         """
-        ipctk = self._ipctk = load_ipctk()
-        vertices, faces = np.asfortranarray(surfaces.vertices), np.asfortranarray(surfaces.faces)
-        self.mesh = ipctk.CollisionMesh(vertices, ipctk.edges(faces), faces)
-        self.mesh.can_collide = ipctk.make_vertex_patches_filter(surfaces.part)
+        self._ipctk = load_ipctk()
+        self._surfaces = surfaces
+        self._whole = self._mesh_of(surfaces)
         self.dhat, self.friction = dhat, friction
         self.stiffness = barrier_stiffness(dhat)
-        self._barrier = ipctk.BarrierPotential(dhat, self.stiffness)
-        self._ccd = ipctk.AdditiveCCD()
-        self._psd = ipctk.PSDProjectionMethod.CLAMP
-        self._candidates = ipctk.Candidates()
-        self._centre: np.ndarray | None = None
-        self._pairs = ipctk.NormalCollisions()
-        self._sliding = ipctk.TangentialCollisions()
-        self._smooth = ipctk.FrictionPotential(1.0)
+        self._barrier = self._ipctk.BarrierPotential(dhat, self.stiffness)
+        self._ccd = self._ipctk.AdditiveCCD()
+        self._psd = self._ipctk.PSDProjectionMethod.CLAMP
+        self._pairs = self._ipctk.NormalCollisions()
+        self._sliding = self._ipctk.TangentialCollisions()
+        self._smooth = self._ipctk.FrictionPotential(1.0)
+        self._lagged_at: np.ndarray | None = None
+        self._candidates = self._ipctk.Candidates()
+        self._candidates_at: np.ndarray | None = None
+        self.near = np.arange(len(surfaces.vertices))
+        """(K,) int. Vertices in the neighbourhood of other parts; nothing else can touch for now."""
+        self._mesh, self._near_at = self._whole, surfaces.vertices
+
+    def _mesh_of(self, surfaces: Surfaces) -> Any:
+        ipctk = self._ipctk
+        faces = np.asfortranarray(surfaces.faces)
+        mesh = ipctk.CollisionMesh(np.asfortranarray(surfaces.vertices), ipctk.edges(faces), faces)
+        mesh.can_collide = ipctk.make_vertex_patches_filter(surfaces.part)
+        return mesh
 
     def cover(self, x: np.ndarray, p: np.ndarray) -> float:
         """The largest step a <= 1 for which the candidates, renewed if need be, are complete on x + a p.
 
         Boxes inflated by r miss only pairs more than 2 r apart, so all is well while no vertex moved more
-        than r - dhat / 2 since then, a common translation apart.
+        than r - dhat / 2 since then, a common translation apart. The same holds of the neighbourhood. After
+        a renewal the pairs have to be found again.
         """
         reach = _INFLATION - self.dhat / 2
-        if self._centre is not None:
-            moved = max(_spread(x - self._centre), _spread(x + p - self._centre))
+        if self._candidates_at is not None:
+            moved = max(_spread(x - self._candidates_at), _spread(x + p - self._candidates_at))
             if moved <= reach:
                 return 1.0
-        self._candidates.build(self.mesh, np.asfortranarray(x), _INFLATION, self._ipctk.LBVH())
-        self._centre = x.copy()
+        if (
+            self._candidates_at is None
+            or _spread(x - self._near_at) + reach > (_NEIGHBOURHOOD - self.dhat) / 2
+        ):
+            self._look_around(x)
+        self._seek(x)
         step = _spread(p)
         return 1.0 if step <= reach else reach / step
+
+    def _look_around(self, x: np.ndarray) -> None:
+        """Renew the neighbourhood, and what refers to its numbering: the friction of this time step."""
+        faces, part = self._surfaces.faces, self._surfaces.part
+        close = neighbourhood(x, faces, part, _NEIGHBOURHOOD)
+        self.near = np.unique(faces[close])
+        local = np.searchsorted(self.near, faces[close]).astype(np.int32)
+        self._mesh = self._mesh_of(Surfaces(self._surfaces.vertices[self.near], local, part[self.near]))
+        self._near_at = x.copy()
+        if self._lagged_at is not None:
+            self._seek(self._lagged_at)
+            self.find(self._lagged_at)
+            self._lag()
+        self._pairs.clear()
+
+    def _seek(self, x: np.ndarray) -> None:
+        self._candidates.build(self._mesh, self._of_near(x), _INFLATION, self._ipctk.LBVH())
+        self._candidates_at = x.copy()
+
+    def _of_near(self, values: np.ndarray) -> np.ndarray:
+        """(K, 3) float64, as ipctk wants it: rows of `values` (V, 3) in the neighbourhood."""
+        return np.asfortranarray(values[self.near])
 
     def free_step(self, x: np.ndarray, p: np.ndarray) -> float:
         """The largest step a <= 1 along p (V, 3) that is free of contact, by additive CCD with a margin."""
         a = self.cover(x, p)
         if not len(self._candidates):
             return a
-        end = np.asfortranarray(x + a * p)
-        start = np.asfortranarray(x)
-        return a * self._candidates.compute_collision_free_stepsize(self.mesh, start, end, 0.0, self._ccd)
+        start, end = self._of_near(x), self._of_near(x + a * p)
+        return a * self._candidates.compute_collision_free_stepsize(self._mesh, start, end, 0.0, self._ccd)
 
     def find(self, x: np.ndarray) -> None:
         """Find the pairs closer than dhat at x; energies and derivatives are of these."""
-        self._pairs.build(self._candidates, self.mesh, np.asfortranarray(x), self.dhat)
+        self._pairs.build(self._candidates, self._mesh, self._of_near(x), self.dhat)
 
     def lag(self, x: np.ndarray, smoothing: float) -> None:
         """Take normal forces and tangents for friction from x, with |u| smoothed below `smoothing` (m)."""
         self._smooth = self._ipctk.FrictionPotential(smoothing)
+        self._lagged_at = x
+        self._lag()
+
+    def _lag(self) -> None:
         self._sliding.clear()
-        if self.friction > 0:
-            self._sliding.build(self.mesh, np.asfortranarray(x), self._pairs, self._barrier, self.friction)
+        if self.friction > 0 and self._lagged_at is not None:
+            at = self._of_near(self._lagged_at)
+            self._sliding.build(self._mesh, at, self._pairs, self._barrier, self.friction)
 
     @property
     def count(self) -> int:
@@ -137,53 +181,81 @@ class Contact:
         """Barrier at x plus friction of the sliding u, J."""
         value = 0.0
         if len(self._pairs):
-            value += self._barrier(self._pairs, self.mesh, np.asfortranarray(x))
+            value += self._barrier(self._pairs, self._mesh, self._of_near(x))
         if len(self._sliding):
-            value += self._smooth(self._sliding, self.mesh, np.asfortranarray(u))
+            value += self._smooth(self._sliding, self._mesh, self._of_near(u))
         return value
 
     def push(self, x: np.ndarray) -> np.ndarray:
         """(V, 3) float64, N. Force of the barrier on each vertex."""
-        if not len(self._pairs):
-            return np.zeros_like(x)
-        return -self._barrier.gradient(self._pairs, self.mesh, np.asfortranarray(x)).reshape(-1, 3)
+        force = np.zeros_like(x)
+        if len(self._pairs):
+            gradient = self._barrier.gradient(self._pairs, self._mesh, self._of_near(x))
+            force[self.near] = -gradient.reshape(-1, 3)
+        return force
 
     def drag(self, u: np.ndarray) -> np.ndarray:
         """(V, 3) float64, N. Force of friction on each vertex."""
-        if not len(self._sliding):
-            return np.zeros_like(u)
-        return -self._smooth.gradient(self._sliding, self.mesh, np.asfortranarray(u)).reshape(-1, 3)
+        force = np.zeros_like(u)
+        if len(self._sliding):
+            gradient = self._smooth.gradient(self._sliding, self._mesh, self._of_near(u))
+            force[self.near] = -gradient.reshape(-1, 3)
+        return force
 
     def hessians(self, x: np.ndarray, u: np.ndarray) -> list:
-        """Hessians (3V, 3V) of barrier and friction as CSC matrices, each pair's positive semi-definite."""
+        """Hessians (3K, 3K) of barrier and friction as CSC matrices, each pair's positive semi-definite.
+
+        Their rows are the coordinates of the vertices in `near`.
+        """
         found = []
         if len(self._pairs):
-            found.append(self._barrier.hessian(self._pairs, self.mesh, np.asfortranarray(x), self._psd))
+            found.append(self._barrier.hessian(self._pairs, self._mesh, self._of_near(x), self._psd))
         if len(self._sliding):
             # Convex in u: needs no projection.
-            found.append(self._smooth.hessian(self._sliding, self.mesh, np.asfortranarray(u)))
+            found.append(self._smooth.hessian(self._sliding, self._mesh, self._of_near(u)))
         return found
 
     def gap(self, x: np.ndarray) -> float:
         """Smallest distance of a pair within dhat, m; inf if there is none."""
         if not len(self._pairs):
             return np.inf
-        return float(np.sqrt(self._pairs.compute_minimum_distance(self.mesh, np.asfortranarray(x))))
+        return float(np.sqrt(self._pairs.compute_minimum_distance(self._mesh, self._of_near(x))))
 
-    def intersects(self, x: np.ndarray) -> bool:
-        """Does a triangle of one part cut an edge of another?"""
-        return self._ipctk.has_intersections(self.mesh, np.asfortranarray(x), self._ipctk.LBVH())
+    def intersects(self, x: np.ndarray, *, everywhere: bool = False) -> bool:
+        """Does a triangle of one part cut an edge of another? Unless `everywhere`, x has to be covered."""
+        mesh, at = (self._whole, np.asfortranarray(x)) if everywhere else (self._mesh, self._of_near(x))
+        return self._ipctk.has_intersections(mesh, at, self._ipctk.LBVH())
 
     def travel(self, x: np.ndarray, p: np.ndarray, margin: float) -> float:
         """The part a <= 1 of a long way p (V, 3) that can be gone with `margin` (m) kept free."""
         return self._ipctk.compute_collision_free_stepsize(
-            self.mesh,
+            self._whole,
             np.asfortranarray(x),
             np.asfortranarray(x + p),
             margin,
             self._ipctk.LBVH(),
             self._ccd,
         )
+
+
+def neighbourhood(x: np.ndarray, faces: np.ndarray, part: np.ndarray, margin: float) -> np.ndarray:
+    """(N,) int. Faces that may lie within `margin` (m) of another part, by boxes; never none.
+
+    Args:
+      x: (V, 3) float64, m. Vertices.
+      faces: (F, 3) int.
+      part: (V,) int. Which mesh a vertex belongs to.
+      margin: m.
+    """
+    corners = x[faces]
+    low, high = corners.min(axis=1) - margin, corners.max(axis=1) + margin
+    owner = part[faces[:, 0]]
+    close = np.zeros(len(faces), bool)
+    for k in np.unique(part):
+        mine = x[part == k]
+        close |= (owner != k) & (low <= mine.max(axis=0)).all(axis=1) & (high >= mine.min(axis=0)).all(axis=1)
+    # An empty mesh is none to ipctk.
+    return np.flatnonzero(close) if close.any() else np.zeros(1, int)
 
 
 def _spread(move: np.ndarray) -> float:

@@ -187,34 +187,37 @@ class IncrementalPotential:
         x = self.vertices(q)
         u = x - self._x_start
         force = self.contact.push(x) + self.contact.drag(u)
-        blocks = [
-            (h.indices, np.repeat(np.arange(len(self.common)), np.diff(h.indptr)), h.data, h)
-            for h in self.contact.hessians(x, u)
-        ]
-        product = np.zeros_like(self.common)
-        for _, _, _, h in blocks:
-            product += h @ self.common
+        dofs = (3 * self.contact.near[:, None] + np.arange(3)).ravel()
+        for hessian in self.contact.hessians(x, u):
+            filled = np.diff(hessian.indptr)
+            self._add_bands(arrow, dofs[hessian.indices], np.repeat(dofs, filled), hessian.data)
+            used = np.flatnonzero(filled)
+            self._add_common(arrow, dofs[used], (hessian @ self.common[dofs])[used])
         if self.plane:
             force = force + self.plane.push(x) + self.plane.drag(u)
-            k, block = self.plane.hessian(x, u)
-            if len(k):
-                dofs = 3 * k[:, None] + np.arange(3)
-                np.add.at(product, dofs, np.einsum("kij,kjc->kic", block, self.common[dofs]))
-                row, col = np.broadcast_arrays(dofs[:, :, None], dofs[:, None, :])
-                blocks.append((row.ravel(), col.ravel(), block.ravel(), None))
+            k, blocks = self.plane.hessian(x, u)
+            dofs = 3 * k[:, None] + np.arange(3)
+            row, col = np.broadcast_arrays(dofs[:, :, None], dofs[:, None, :])
+            self._add_bands(arrow, row.ravel(), col.ravel(), blocks.ravel())
+            self._add_common(arrow, dofs.ravel(), (blocks @ self.common[dofs]).reshape(-1, COMMON))
         gradient[: 2 * self.pads.n] -= np.bincount(
             self._free[self._free_rows], force.ravel()[self._free_rows], 2 * self.pads.n
         )
         gradient[2 * self.pads.n :] -= self.common.T @ force.ravel()
-        for row, col, data, _ in blocks:
-            row, col = self._free[row], self._free[col]
-            both = (row >= 0) & (col >= 0) & (row >= col)
-            place = self.pads.places(row[both], col[both])
-            # Contact of one pad with the other has no place; without it the matrix stays positive definite.
-            kept = place >= 0
-            arrow.flat[place[kept]] += data[both][kept]
-        side = product[self._free_rows]
-        target = self._free[self._free_rows]
-        stacked = arrow.flat[2 * arrow.bands[0].size : -COMMON * COMMON].reshape(-1, COMMON)
-        stacked[target] += side
-        arrow.corner += self.common.T @ product
+
+    def _add_bands(self, arrow: Arrow, row: np.ndarray, col: np.ndarray, data: np.ndarray) -> None:
+        """Add entries (row, col) of the Hessian by vertex coordinates where both are of free nodes."""
+        row, col = self._free[row], self._free[col]
+        both = (row >= 0) & (col >= 0) & (row >= col)
+        place = self.pads.places(row[both], col[both])
+        # Contact of one pad with the other has no place; without it the matrix stays positive definite.
+        kept = place >= 0
+        arrow.flat[place[kept]] += data[both][kept]
+
+    def _add_common(self, arrow: Arrow, dofs: np.ndarray, product: np.ndarray) -> None:
+        """Add the Hessian's rows `dofs` times dx / d(common unknowns), (D, 18), to sides and corner."""
+        target = self._free[dofs]
+        free = target >= 0
+        sides = arrow.flat[2 * arrow.bands[0].size : -COMMON * COMMON].reshape(-1, COMMON)
+        sides[target[free]] += product[free]
+        arrow.corner += self.common[dofs].T @ product

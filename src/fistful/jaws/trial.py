@@ -253,6 +253,8 @@ class _Trial:
         log, world, pads = self.log, self.world, self.world.pads
         com, turn, jaws = log.squeezed or (world.com_W, world.turn_W, self._jaws())
         slip = (world.com_W - com) - (self._jaws() - jaws)
+        # Every step was checked where parts are near each other; the last place is, once, with all faces.
+        cut = world.contact.intersects(world.x, everywhere=True)
         recording = None
         if self.record:
             n = pads.count
@@ -280,7 +282,7 @@ class _Trial:
             newton_iterations=log.iterations,
             unconverged_steps=log.unconverged,
             min_gap_m=log.gap,
-            intersections=log.intersections,
+            intersections=max(log.intersections, int(cut)),
             inverted_tets=log.inverted,
             cpu_s=time.process_time() - log.begun,
             notes=self.start.notes,
