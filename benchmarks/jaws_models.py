@@ -27,15 +27,11 @@ from typing import Any, NamedTuple
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # One thread for each simulation, also in this process.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import mujoco
 import numpy as np
 from PIL import Image
-from scipy.spatial import ConvexHull, QhullError
 
 from fistful.errors import JawsError
-from fistful.jaws.comparison import Trial, gripper_record, run_units
 from fistful.jaws.contact import Contact, Surfaces
-from fistful.jaws.grasp import JawGrasp
 from fistful.jaws.gripper import Gripper
 from fistful.jaws.ledger import Ledger
 from fistful.jaws.metrics import always_success
@@ -45,17 +41,13 @@ from fistful.jaws.penalty import Penalty, PenaltySettings, overlap_mm
 from fistful.jaws.penalty import simulate as penalty_simulate
 from fistful.jaws.perturbation import perturbed
 from fistful.jaws.processes import in_processes
+from fistful.jaws.robustness import Trial, run_units
 from fistful.jaws.simulation import Settings
 from fistful.jaws.start import BlockedError
 from fistful.jaws.trial import simulate
 from fistful.jaws.trials import GRIPPER, PhysicalGrasp, read_trials
 from fistful.objects.object import Object
-from fistful.objects.parts import convex_parts
-from fistful.view.camera import Camera, framing
-from fistful.view.colours import ACTIVE, FROZEN, PENETRATING, SEQUENCE
-from fistful.view.figure import add_mesh
-from fistful.view.picture import sheet
-from fistful.view.render import render
+from fistful.view.section import section_picture
 
 BASE = replace(GRIPPER, closing_speed=0.125)
 """What both studies start from: the gripper of the trials, at the closing speed of the paper."""
@@ -77,8 +69,6 @@ MODELS = ("mujoco-untuned", "mujoco", "ipc")
 """What `penetration` compares."""
 VISIBLE_MM = 0.1
 """An overlap that counts."""
-STEP = 2e-4  # m, between the cuts of what lies over each other in the picture
-BACKING = 3e-3  # m. How thick the backings are drawn, which no model simulates.
 
 
 class Variant(NamedTuple):
@@ -132,7 +122,7 @@ def study(options: argparse.Namespace) -> dict[str, Any]:
         "format": "fistful jaws study",
         "trials": options.trials,
         "seed": options.seed,
-        "gripper": gripper_record(BASE),
+        "gripper": BASE.record(),
         "settings": asdict(Settings()),
     }
     ledger = Ledger(options.out / "study.jsonl", work)
@@ -305,7 +295,7 @@ def penetration(options: argparse.Namespace) -> dict[str, Any]:
     physical = read_trials(options.data)[: options.count]
     work = {
         "format": "fistful jaws penetration",
-        "gripper": gripper_record(BASE),
+        "gripper": BASE.record(),
         "settings": asdict(Settings()),
         "penalty": asdict(PenaltySettings()),
     }
@@ -354,117 +344,20 @@ def overlap_row(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def picture(physical: PhysicalGrasp, size: int = 640) -> Image.Image:
+def picture(physical: PhysicalGrasp) -> Image.Image:
     """A grasp in `mujoco-untuned` and in `ipc`, cut open between pads and seen from the palm.
 
-    Each is shown when pads and object overlap most; without any overlap, at the end of the squeeze. The
-    object is yellow, the pads are blue, what is both is red, and the rigid backings are grey. The pictures
-    have one scale.
+    Each is shown when pads and object overlap most; without any overlap, at the end of the squeeze.
     """
-    item, grasp, cut_open = physical.resting.item, physical.grasp, []
-    # The cut goes through the middle of what pads and object have in common along the approach.
-    pad_z, object_z = BASE.pad.outline[:, 1], (physical.resting.vertices_W - grasp.p_WG) @ grasp.R_WG[:, 2]
-    at_z = (max(pad_z.min(), object_z.min()) + min(pad_z.max(), object_z.max())) / 2
+    item, moments = physical.resting.item, []
     for model in ("mujoco-untuned", "ipc"):
         seen = watch(Probe(model, physical))
         if seen.recording is None:
             raise JawsError(f"{physical.name} can not be drawn: in {model} it is {seen.reason}")
         deep = depths_mm(item, seen.recording)
         frame = seen.recording.frames[int(np.argmax(deep)) if max(deep) > 0 else seen.squeezed]
-        cut_open.append(
-            (f"{model}: {max(deep):.1f} mm deep", section(item, grasp, at_z, seen.recording, frame))
-        )
-    corners = np.concatenate([x.reshape(-1, 3) for _, solids in cut_open for x, _ in solids])
-    _, y_G, z_G = grasp.R_WG.T
-    camera = framing(corners, -z_G - 0.3 * y_G, y_G)
-    return sheet([(text, _drawn(solids, camera, size)) for text, solids in cut_open], 2)
-
-
-Triangles = tuple[np.ndarray, tuple[float, float, float]]
-"""(F, 3, 3) float, m, corners of triangles, and their colour."""
-
-
-def section(
-    item: Object, grasp: JawGrasp, at_z: float, recording: Recording, frame: Frame
-) -> list[Triangles]:
-    """Object, backings, pads and their overlap, each without what lies before `at_z` m along the approach."""
-    back = -grasp.R_WG[:, 2]
-    height = float(back @ grasp.p_WG) - at_z
-    solids = [np.asarray(v) @ frame.R_WO.T + frame.p_WO for v in convex_parts(item).vertices]
-    tets = [x[t] for x, own in zip(frame.nodes_W, recording.tets, strict=True) for t in own]
-    backings = [_backing(x, side * grasp.axis_W) for x, side in zip(frame.nodes_W, (-1, 1), strict=True)]
-    both = [clipped(tet, _planes(solid)) for tet in tets for solid in solids]
-    # Each is cut a little higher than what it hides, as surfaces in one plane would flicker.
-    layers = ((solids, SEQUENCE[0]), (backings, FROZEN), (tets, ACTIVE), (both, PENETRATING))
-    drawn = []
-    for k, (pieces, colour) in enumerate(layers):
-        plane = np.array([[*back, -(height + k * STEP)]])
-        hulls = [_triangles(clipped(piece, plane)) for piece in pieces]
-        drawn.append((np.concatenate([np.zeros((0, 3, 3)), *hulls]), colour))
-    return drawn
-
-
-def _backing(nodes: np.ndarray, outward: np.ndarray) -> np.ndarray:
-    """(M, 3) float, m. Corners of a plate behind a pad (N, 3); its rear nodes are in one plane."""
-    along = nodes @ outward
-    rear = nodes[along > along.max() - 1e-5]
-    return np.concatenate([rear, rear + BACKING * outward])
-
-
-def clipped(corners: np.ndarray, planes: np.ndarray) -> np.ndarray:
-    """(M, 3) float, m. Corners of a convex solid with corners (N, 3), where n.x + d <= 0 for planes (P, 4).
-
-    None if nothing is left but a flat piece.
-    """
-    x = np.asarray(corners, float)
-    for *n, d in planes:
-        side = x @ n + d
-        a, b = x[side <= 0], x[side > 0]
-        # Segments between all corners on either side, not edges only: the others end inside the hull.
-        t = side[side <= 0][:, None] / (side[side <= 0][:, None] - side[side > 0][None])
-        x = np.concatenate([a, (a[:, None] + t[..., None] * (b[None] - a[:, None])).reshape(-1, 3)])
-        hull = _hull(x)
-        x = x[hull.vertices] if hull else x[:0]
-    return x
-
-
-def _planes(corners: np.ndarray) -> np.ndarray:
-    """(P, 4) float. Outward normals and offsets of a convex solid's sides."""
-    hull = _hull(corners)
-    assert hull is not None
-    return np.unique(np.round(hull.equations, 9), axis=0)
-
-
-def _hull(corners: np.ndarray) -> ConvexHull | None:
-    """None if there is nothing, or nothing but a flat piece."""
-    try:
-        return ConvexHull(corners) if len(corners) > 3 and np.ptp(corners, axis=0).min() > 1e-8 else None
-    except QhullError:
-        return None
-
-
-def _triangles(corners: np.ndarray) -> np.ndarray:
-    """(F, 3, 3) float, m. The surface of a convex hull, counter-clockwise seen from outside."""
-    hull = _hull(corners)
-    if hull is None:
-        return np.zeros((0, 3, 3))
-    x = corners[hull.simplices]
-    normal = np.cross(x[:, 1] - x[:, 0], x[:, 2] - x[:, 0])
-    inward = np.einsum("ij,ij->i", normal, hull.equations[:, :3]) < 0
-    x[inward] = x[inward][:, ::-1]
-    return x
-
-
-def _drawn(solids: Sequence[Triangles], camera: Camera, size: int) -> Image.Image:
-    spec = mujoco.MjSpec()
-    for k, (x, colour) in enumerate(solids):
-        if len(x):
-            geom = add_mesh(spec, f"solid {k}", x.reshape(-1, 3), np.arange(3 * len(x)).reshape(-1, 3))
-            geom.rgba = [*colour, 1]
-    m = spec.compile()
-    d = mujoco.MjData(m)
-    mujoco.mj_kinematics(m, d)
-    return render(m, d, camera, size, size)
+        moments.append((f"{model}: {max(deep):.1f} mm deep", seen.recording, frame))
+    return section_picture(item, physical.grasp, moments)
 
 
 def _say(line: str) -> None:

@@ -1,15 +1,21 @@
 """`fistful jaws` as a user runs it, and what it leaves behind."""
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+import trimesh
 from PIL import Image
 
 from fistful.cli import main
-from fistful.cli.jaws_options import frame_about
+from fistful.cli.jaws_options import GripperOptions, frame_about
 from fistful.errors import JawsError
 from fistful.jaws.jaw_run import is_jaw_run, load_jaw_run
 from fistful.view.heat_map import heat_map
@@ -35,8 +41,6 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cube of 30 mm, simulated and saved with its pictures."""
     folder = tmp_path_factory.mktemp("jaws") / "run"
-    import trimesh
-
     mesh = folder.parent / "block.stl"
     trimesh.creation.box([0.03, 0.03, 0.03]).export(mesh)
     code = run(
@@ -107,11 +111,13 @@ def test_damaged_or_other_folders_are_said(
     with pytest.raises(JawsError, match="fistful jaws 7; this one reads fistful jaws 1"):
         load_jaw_run(folder)
     assert not is_jaw_run(tmp_path)
+    (simulated / "lifts.jsonl").write_text("unfinished\n")
     with pytest.raises(SystemExit):
         main(["view", str(simulated), "--html", "a.html"])
     assert "are for plans" in capsys.readouterr().err
     main(["view", str(simulated), "--png", "a.png"])
-    assert Path("a.png").exists()
+    assert Path("a.png").exists(), "whatever else is being made in the folder"
+    (simulated / "lifts.jsonl").unlink()
 
 
 @pytest.mark.parametrize(
@@ -154,10 +160,98 @@ def test_grasps_are_ranked_and_printed_as_json(capsys: pytest.CaptureFixture[str
     assert values == sorted(values, reverse=True) and set(values) <= {0.0, 0.5, 1.0}
     assert document["out"] == "mine" and is_jaw_run(Path("mine"))
     assert json.loads(Path("mine/grasps.json").read_text()) == document["grasps"]
+    assert {p.name for p in Path("mine").iterdir()} == {"jaws.json", "recording.npz", "grasps.json"}
     (Path("mine") / "thesis.tex").write_text("years of work")
     assert run("grasp", "egg", *how, "--out", "mine") == 2
     assert "holds something else (thesis.tex)" in capsys.readouterr().err
     assert all(len(row["reasons"]) == 2 for row in document["grasps"])
+
+
+COMMAND = ("grasp", "block.stl", "--units", "m", "--mass-g", "20", "--count", "2", "--trials", "2", "--json",
+           "--no-picture")  # fmt: skip
+
+
+def kept_after(signal_: int, wanted: int, *more: str) -> tuple[int, str]:
+    """Start `grasp` as a process, signal it when a ledger has as many lifts; those kept, and what it said."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fistful.cli", "jaws", *COMMAND, *more],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    ledger, deadline = Path("runs/jaws-1/lifts.jsonl"), time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if ledger.exists() and ledger.read_bytes().count(b"\n") > wanted:
+            break
+        time.sleep(0.01)
+    process.send_signal(signal_)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == (130 if signal_ == signal.SIGINT else -signal_), err
+    return ledger.read_bytes().count(b"\n") - 1, err
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_interrupted_grasps_go_on(capsys: pytest.CaptureFixture[str]):
+    """Ctrl-C, then kill -9, then to the end: as if nothing had happened, but for seconds."""
+    trimesh.creation.box([0.03, 0.03, 0.03]).export("block.stl")
+    kept, told = kept_after(signal.SIGINT, 1, "--workers", "1")
+    assert 1 <= kept < 4 and "Traceback" not in told
+    assert (
+        f"interrupted; {kept} of 4 lifts are kept in runs/jaws-1; the same command with --out runs/jaws-1 "
+        in told
+    )
+    ledger = Path("runs/jaws-1/lifts.jsonl")
+    before = ledger.read_bytes()
+    assert run(*COMMAND, "--friction", "0.5", "--out", "runs/jaws-1") == 2
+    assert "holds other work: gripper.friction is 0.4 there and 0.5 now" in capsys.readouterr().err
+    assert run("simulate", "block.stl", "--units", "m", "--out", "runs/jaws-1") == 2
+    assert "holds something else (lifts.jsonl)" in capsys.readouterr().err
+    assert ledger.read_bytes() == before
+    kept, told = kept_after(signal.SIGKILL, kept + 1, "--workers", "2", "--out", "runs/jaws-1")
+    assert ledger.read_bytes().startswith(before), "no lift is done twice"
+    assert run(*COMMAND, "--workers", "1", "--out", "runs/jaws-1") == 0
+    shown = capsys.readouterr()
+    assert f"{kept} of 4 lifts were in runs/jaws-1 already" in shown.err
+    assert {p.name for p in Path("runs/jaws-1").iterdir()} == {"jaws.json", "recording.npz", "grasps.json"}
+    assert run(*COMMAND, "--workers", "1", "--out", "whole") == 0
+    ends = [json.loads(text) for text in (shown.out, capsys.readouterr().out)]
+    for end in ends:
+        for row in (*end["grasps"], end["best"]):
+            assert row.pop("cpu_s") > 0
+    assert ends[0] == ends[1] | {"out": "runs/jaws-1"}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no locks")
+def test_a_folder_in_use_is_left_alone(assets: Path, capsys: pytest.CaptureFixture[str]):
+    from fistful.jaws.ledger import Ledger
+
+    arguments = ("compare", "--data", str(assets / "ipc_graspsim"), "--models", "soft-point", "--out", "mine")
+    with Ledger(Path("mine/units.jsonl"), {}):
+        assert run(*arguments) == 2
+    assert "mine/units.jsonl is in use by another process" in capsys.readouterr().err
+
+
+def test_an_error_leaves_no_folder_behind(capsys: pytest.CaptureFixture[str]):
+    """Said by the simulator, when the ledger has begun already."""
+    arguments = ("grasp", "egg", "--opening-mm", "60", "--youngs-modulus", "-1", "--workers", "1")
+    assert run(*arguments) == run(*arguments, "--out", "mine") == 2
+    assert "Young's modulus -1 Pa" in capsys.readouterr().err
+    assert not Path("runs").exists() and not Path("mine").exists()
+
+
+def test_options_that_a_model_does_not_use_are_said(capsys: pytest.CaptureFixture[str]):
+    common = ("--opening-mm", "60", "--workers", "1", "--trials", "1")
+    stiff = ("--jaw-stiffness", "1e4", "--force", "10")
+    assert run("robustness", "egg", "--model", "soft-point", *common, *stiff, "--pads", "rectangular") == 0
+    assert (
+        "note: soft-point does not use --pads, --jaw-stiffness; pads only change which grasps are planned\n"
+        in capsys.readouterr().err
+    )
+    assert run("robustness", "egg", "--model", "reach", *common, "--pads", "rectangular") == 0
+    assert "does not use" not in capsys.readouterr().err
+    assert GripperOptions(stop="energy", force=10.0).unused("ipc") == ["--force"]
+    assert GripperOptions(stop="energy", force=10.0).unused("mujoco") == ["--stop"]
+    assert GripperOptions(force=10.0, jaw_stiffness=1e4).unused("ipc") == []
 
 
 def test_robustness_by_any_model(capsys: pytest.CaptureFixture[str]):

@@ -1,6 +1,6 @@
 """The analytic models and the penalty model against closed forms, theorems and slower, plainer solvers."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import mujoco
 import numpy as np
@@ -8,6 +8,7 @@ import pytest
 from scipy.optimize import linprog
 from scipy.spatial.transform import Rotation
 
+from fistful.cli.jaws_options import UNUSED, GripperOptions
 from fistful.contact.friction import Friction
 from fistful.contact.resistance import resistance
 from fistful.errors import JawsError, UnknownNameError
@@ -15,12 +16,13 @@ from fistful.jaws import penalty
 from fistful.jaws.grasp import JawGrasp, Resting
 from fistful.jaws.gripper import Gripper, Pad, rectangle, rounded
 from fistful.jaws.holding import GRAVITY, LENGTH, Jaw, load_factor, weight, wrench
-from fistful.jaws.models import Robustness, get_model, model_names, robustness
+from fistful.jaws.models import get_model, model_names
 from fistful.jaws.pad_mesh import polygon_area
 from fistful.jaws.patch import Patch, foundation, outline_points, press, surface, touch
-from fistful.jaws.penalty import UNTUNED, PenaltySettings, simulate
+from fistful.jaws.penalty import UNTUNED, Penalty, PenaltySettings, simulate
 from fistful.jaws.perturbation import perturbed
 from fistful.jaws.reach import Reach, area_contact
+from fistful.jaws.robustness import robustness
 from fistful.jaws.six_dfc import SixDFC, limit_axes
 from fistful.jaws.soft_point import SoftPoint, soft_point
 from fistful.objects import convex_parts, load_object
@@ -37,6 +39,11 @@ def cube(tmp_path_factory):
     path = tmp_path_factory.mktemp("mesh") / "cube.stl"
     trimesh.creation.box([0.03, 0.03, 0.03]).export(path)
     return load_object(path, units="m", voxels=20_000)
+
+
+@pytest.fixture(scope="module")
+def coarse() -> PenaltySettings:
+    return PenaltySettings(size=5e-3, layers=1)
 
 
 def resting(item, mass=0.1, yaw=0.0) -> Resting:
@@ -359,21 +366,75 @@ def test_the_registry_knows_every_model():
         get_model("reech")
 
 
-def test_robustness_is_the_share_of_perturbed_grasps(cube):
+@pytest.mark.parametrize("name", ["soft-point", "reach", "6dfc"])
+def test_robustness_is_the_share_of_perturbed_grasps(name, cube):
     """Half a millimetre from missing: some of the perturbed grasps hold, and the same ones every time."""
+    rest, off = resting(cube, mass=0.003), grasp(y=0.0145 if name == "soft-point" else 0.0225)
+    one = robustness(name, rest, off, Gripper(), trials=20, seed=1)
+    assert 0 < one.value < 1 and one.cpu_s > 0 and one.unconverged_steps == 0
+    held = get_model(name).outcomes(rest, perturbed(off, 20, 1), Gripper())
+    assert [verdict.held for verdict in one.verdicts] == held.tolist() and one.value == held.mean()
+    assert one.reasons == ["held" if h else "fails" for h in held]
+    assert robustness(get_model(name), rest, off, Gripper(), trials=20, seed=1).reasons == one.reasons
+
+
+def test_robustness_by_mujoco_says_why(cube, coarse):
+    model = Penalty(settings=coarse)
+    rest = resting(cube, mass=0.003)
+    assert robustness(model, rest, grasp(), Gripper(), trials=1).reasons == ["held"]
+    missed = robustness(model, rest, grasp(y=0.05), Gripper(), trials=2)
+    assert missed.value == 0 and missed.reasons == ["a pad does not meet the object"] * 2
+
+
+def test_no_noise_is_the_grasp_itself(cube):
+    """Without shift and turn every pose is the same; with them, some miss."""
     rest, off = resting(cube, mass=0.003), grasp(y=0.0225)
-    one = robustness(Reach(), rest, off, Gripper(), trials=20, seed=1)
-    assert isinstance(one, Robustness) and 0 < one.mean < 1 and one.cpu_s > 0
-    held = Reach().outcomes(rest, perturbed(off, 20, 1), Gripper())
-    assert one.mean == held.mean()
+    still = robustness("reach", rest, off, Gripper(), trials=5, shift=0.0, turn=0.0)
+    assert still.value in (0.0, 1.0)
+    assert still.value == float(Reach().outcomes(rest, [off], Gripper())[0])
+    # A turn about the base alone shifts the pads too; about the grasp's own origin it does not.
+    swung = robustness("reach", rest, off, Gripper(), trials=20, shift=0.0, turn=0.02)
+    turned = robustness("reach", rest, off, Gripper(), trials=20, shift=0.0, turn=0.02, lever=0.0)
+    assert swung.value != turned.value
+
+
+class Spy:
+    """Another object, and the names of what was read from it."""
+
+    def __init__(self, real, **inner):
+        self.real, self.inner, self.read = real, inner, set()
+
+    def __getattr__(self, name):
+        self.read.add(name)
+        return self.inner.get(name, getattr(self.real, name))
+
+
+@pytest.mark.parametrize("name", [n for n in UNUSED if n != "ipc"])
+def test_the_table_of_unused_options_is_what_models_read(name, cube, coarse):
+    """The simulator of this package checks every number before it starts, so this can not tell for it."""
+    assert tuple(UNUSED) == model_names()
+    pad = Spy(Pad())
+    gripper = Spy(Gripper(), pad=pad)
+    model = get_model(name)
+    if isinstance(model, Penalty):
+        model = replace(model, settings=replace(model.settings, size=coarse.size, layers=coarse.layers))
+    model.outcomes(resting(cube, mass=0.003), [grasp()], gripper)  # pyright: ignore[reportArgumentType]
+    options = {
+        "pads": pad.read & {"outline"},
+        "pad_size_mm": pad.read & {"outline", "thickness"},
+        "youngs_modulus": pad.read & {"youngs_modulus"},
+        "friction": gripper.read & {"friction"},
+        "opening_mm": gripper.read & {"opening"},
+        "force": gripper.read & {"closing_force"},
+        "stop": gripper.read & {"stop", "stop_energy"},
+        "hold": gripper.read & {"hold"},
+        "jaw_stiffness": gripper.read & {"stiffness"},
+    }
+    assert set(options) == {field.name for field in fields(GripperOptions)}
+    assert {option for option, read in options.items() if not read} == set(UNUSED[name])
 
 
 # Penalty
-
-
-@pytest.fixture(scope="module")
-def coarse() -> PenaltySettings:
-    return PenaltySettings(size=5e-3, layers=1)
 
 
 @pytest.mark.parametrize("E", [1e6, 1e7])

@@ -33,7 +33,7 @@ def grasp_at(x: float) -> JawGrasp:
 
 def test_a_pad_that_noise_puts_into_the_object_starts_farther_open(block: Resting):
     """The pad would start 1 mm inside: an error for the pose asked for, a push aside for a perturbed one."""
-    from fistful.jaws.robustness import Job, run
+    from fistful.jaws.job import Job, run
     from fistful.jaws.simulation import Settings
     from fistful.jaws.start import BlockedError
     from fistful.jaws.trial import simulate
@@ -48,7 +48,7 @@ def test_a_pad_that_noise_puts_into_the_object_starts_farther_open(block: Restin
 
 
 def test_an_object_that_is_too_wide_stays_blocked(block: Resting):
-    from fistful.jaws.robustness import Job, run
+    from fistful.jaws.job import Job, run
     from fistful.jaws.simulation import Settings
 
     outcome = run(Job(block, grasp_at(0.0), replace(Gripper(), opening=0.028), Settings()))

@@ -2,19 +2,23 @@
 
 import importlib.util
 import json
+import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fistful.errors import JawsError
-from fistful.jaws import comparison
+from fistful.jaws import robustness
 from fistful.jaws.comparison import compare
 from fistful.jaws.ledger import Ledger
 from fistful.jaws.outcome import Frame, Recording
 from fistful.jaws.pad_mesh import mesh_pad
 from fistful.jaws.penalty import PenaltySettings, overlap_mm, simulate
+from fistful.jaws.processes import as_done, in_processes
 from fistful.jaws.trials import GRIPPER, read_trials
 from fistful.objects import load_object
 
@@ -207,48 +211,94 @@ def test_a_row_of_the_table_leaves_out_what_did_not_start(studies):
     assert (row["median_mm"], row["max_mm"], row["held"]) == (0.2, 3.0, 3)
 
 
-def test_a_clipped_box_has_the_volume_that_is_left(studies):
-    """A unit cube cut by x <= 0.25, and by x + y + z <= 1, which leaves a corner of 1/6."""
-    from scipy.spatial import ConvexHull
-
-    box = np.array([[x, y, z] for x in (0.0, 1) for y in (0.0, 1) for z in (0.0, 1)])
-    half = studies.clipped(box, np.array([[1.0, 0, 0, -0.25]]))
-    assert ConvexHull(half).volume == pytest.approx(0.25)
-    corner = studies.clipped(box, np.array([[1.0, 1, 1, -1]]))
-    assert ConvexHull(corner).volume == pytest.approx(1 / 6)
-    assert len(studies.clipped(box, np.array([[1.0, 0, 0, 0.5]]))) == 0
-
-
 # Ledgers
 
 
 def test_a_ledger_goes_on_after_a_cut_line(tmp_path):
     path = tmp_path / "deep" / "units.jsonl"
-    ledger = Ledger(path, {"work": (1, 2)})
-    for key in "abc":
-        ledger.add(key, {"held": key == "a"})
+    with Ledger(path, {"work": (1, 2)}) as ledger:
+        for key in "abc":
+            ledger.add(key, {"held": key == "a"})
     whole = path.read_bytes()
     for cut in range(1, len(whole.splitlines()[-1]) + 1):
         path.write_bytes(whole[:-cut])
-        again = Ledger(path, {"work": (1, 2)})
-        assert list(again.records) == ["a", "b"] and again["a"] == {"held": True}
-        again.add("c", {"held": False})
+        with Ledger(path, {"work": (1, 2)}) as again:
+            assert list(again.records) == ["a", "b"] and again["a"] == {"held": True}
+            again.add("c", {"held": False})
         # The broken end is gone, not glued to the new line.
         assert path.read_bytes() == whole
+    path.write_bytes(whole[:5])
+    with Ledger(path, {"work": (1, 2)}) as again:
+        assert not again.records
+    assert path.read_bytes() == whole.splitlines(keepends=True)[0]
 
 
 def test_a_ledger_of_other_work_is_refused(tmp_path):
     path = tmp_path / "units.jsonl"
-    Ledger(path, {"seed": 0, "trials": 5}).add("a", {})
+    work = {"seed": 0, "trials": 5, "gripper": {"friction": 0.4, "outline": [0.1] * 40}}
+    with Ledger(path, work) as ledger:
+        ledger.add("a", {})
     before = path.read_bytes()
-    for other in ({"seed": 1, "trials": 5}, {"seed": 0}, {"seed": 0, "trials": 5, "more": 1}):
-        with pytest.raises(JawsError, match="other work"):
+    for other, told in (
+        (work | {"seed": 1}, "seed is 0 there and 1 now"),
+        ({"seed": 0}, "trials is 5 there and None now"),
+        (work | {"more": 1}, "more is None there and 1 now"),
+        (
+            work | {"gripper": work["gripper"] | {"friction": 0.5}},
+            "gripper.friction is 0.4 there and 0.5 now",
+        ),
+        (work | {"gripper": work["gripper"] | {"outline": []}}, "gripper.outline is another one now"),
+    ):
+        with pytest.raises(JawsError, match=f"other work: {told}; name another --out"):
             Ledger(path, other)
-    path.write_bytes(b"not json\n")
-    with pytest.raises(JawsError, match="damaged"):
-        Ledger(path, {"seed": 0, "trials": 5})
+    for broken in (b"not json\n", b"[1]\n", before + b'{"no key": 1}\n'):
+        path.write_bytes(broken)
+        with pytest.raises(JawsError, match="damaged"):
+            Ledger(path, work)
     path.write_bytes(before)
-    assert "a" in Ledger(path, {"seed": 0, "trials": 5})
+    with Ledger(path, work) as ledger:
+        assert "a" in ledger
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no locks")
+def test_a_ledger_has_one_owner_at_a_time(tmp_path):
+    """Until it is closed, or its process is killed."""
+    path = tmp_path / "units.jsonl"
+    code = (
+        "import sys, time; from pathlib import Path; from fistful.jaws.ledger import Ledger\n"
+        "ledger = Ledger(Path(sys.argv[1]), {}); ledger.add('a', {})\n"
+        "print('open', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdout is not None and owner.stdout.readline() == "open\n"
+        kept = path.read_bytes()
+        with pytest.raises(JawsError, match="is in use by another process"):
+            Ledger(path, {})
+        assert path.read_bytes() == kept
+        owner.kill()
+    with Ledger(path, {}) as ledger:
+        assert "a" in ledger
+        with pytest.raises(JawsError, match="in use"):
+            Ledger(path, {})
+        ledger.remove()
+    assert not path.exists()
+
+
+# Processes
+
+
+def _slow_first(k: int) -> int:
+    time.sleep(0.5 if k == 0 else 0.0)
+    return k
+
+
+def test_work_is_handed_over_as_it_ends_or_in_order():
+    """The first item is slow: whoever keeps results gets the others before it, whoever wants order waits."""
+    done = [index for index, out in as_done(_slow_first, range(6), 2) if index == out]
+    assert sorted(done) == list(range(6)) and done[-1] == 0
+    assert list(in_processes(_slow_first, range(6), 2)) == list(range(6))
 
 
 # Compare
@@ -273,8 +323,8 @@ def test_compare_by_hand(folder, tmp_path):
 
 def test_compare_goes_on_without_redoing_units(folder, tmp_path, monkeypatch):
     done = []
-    real = comparison.judge
-    monkeypatch.setattr(comparison, "judge", lambda unit: done.append(unit.key) or real(unit))
+    real = robustness.judge
+    monkeypatch.setattr(robustness, "judge", lambda unit: done.append(unit.key) or real(unit))
     first = compare(folder, models=("reach",), trials=2, out=tmp_path / "out")
     assert len(done) == len(set(done)) == 4
     ledger = tmp_path / "out" / "units.jsonl"

@@ -1,9 +1,11 @@
 """What the `fistful jaws` commands share: gripper, object and grasp by options."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
+import tyro
 
 from fistful.cli.console import say, steps
 from fistful.errors import JawsError
@@ -13,8 +15,18 @@ if TYPE_CHECKING:
     from fistful.jaws.grasp import JawGrasp, Resting
     from fistful.jaws.gripper import Gripper
 
+Out = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
 DENSITY = 1000.0
 """kg/m3. Of objects whose mass nobody gives."""
+UNUSED: dict[str, tuple[str, ...]] = {
+    "soft-point": ("pads", "pad_size_mm", "youngs_modulus", "stop", "hold", "jaw_stiffness"),
+    "reach": ("youngs_modulus", "stop", "hold", "jaw_stiffness"),
+    "6dfc": ("youngs_modulus", "stop", "hold", "jaw_stiffness"),
+    "mujoco": ("stop", "hold", "jaw_stiffness"),
+    "mujoco-untuned": ("stop", "hold", "jaw_stiffness"),
+    "ipc": (),
+}
+"""Options of the gripper that a model does not use. The planner of grasps uses pads, friction and opening."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +47,9 @@ class GripperOptions:
     """N. Closing force; of no effect with --stop energy, whose threshold is 5e-4 J."""
     stop: Literal["force", "energy"] = "force"
     """What ends the squeeze: the closing force at both pads, or the paper's strain energy in both."""
+    hold: Literal["distance", "force"] = "distance"
+    """What the jaws keep while they lift: their distance, as in the paper, or the force of the squeeze, as a
+    motor that goes on pressing."""
     jaw_stiffness: float = 1e6
     """N/m. Of the jaws along the closing axis; 1e4 and less is a jaw that bends."""
 
@@ -57,8 +72,25 @@ class GripperOptions:
             friction=self.friction,
             closing_force=self.force,
             stop=self.stop,
+            hold=self.hold,
             stiffness=self.jaw_stiffness,
         )
+
+    def unused(self, model: str) -> list[str]:
+        """Options that are not at their defaults, and that make no difference to what the model says."""
+        idle = UNUSED[model]
+        if model == "ipc" and self.stop == "energy":
+            idle += ("force",)
+        changed = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
+        return [f"--{name.replace('_', '-')}" for name in changed if name in idle]
+
+    def tell_unused(self, model: str) -> None:
+        """Say which of the given options the model does not use, if there are any."""
+        names = self.unused(model)
+        if names:
+            when = " with --stop energy" if model == "ipc" else ""
+            still = "; pads only change which grasps are planned" if "pad" in " ".join(names) else ""
+            say(f"note: {model} does not use {', '.join(names)}{when}{still}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,3 +187,9 @@ def frame_about(axis: tuple[float, float, float], roll_deg: float) -> np.ndarray
     z /= np.linalg.norm(z)
     R = np.stack([x, np.cross(z, x), z], axis=1)
     return rotation_about(x, np.array(np.deg2rad(roll_deg))) @ R
+
+
+def tell_unconverged(counts: list[int]) -> None:
+    """Say how many time steps failed, if any did."""
+    if sum(counts):
+        say(f"note: {sum(counts)} time steps did not converge")

@@ -1,23 +1,27 @@
 """Models against physical trials: Table 4.2 of IPC-GraspSim, and its grids of E and mu (Tables 3.1, 3.2)."""
 
 import json
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fistful import __version__
-from fistful.errors import JawsError
-from fistful.jaws.grasp import JawGrasp, Resting
 from fistful.jaws.gripper import Gripper, rectangle
 from fistful.jaws.ledger import Ledger
 from fistful.jaws.metrics import always_success, scores
 from fistful.jaws.models import get_model, model_names
-from fistful.jaws.perturbation import perturbed
-from fistful.jaws.processes import in_processes
+from fistful.jaws.robustness import (
+    TRIALS,
+    Robustness,
+    Say,
+    Trial,
+    perturbed_trials,
+    robustness_of_each,
+)
+from fistful.jaws.simulation import Settings
 from fistful.jaws.trials import GRIPPER, PhysicalGrasp, read_trials
 from fistful.storage import content_key
 
@@ -50,24 +54,13 @@ GRID_F1: dict[str, tuple[tuple[float, ...], ...]] = {
     ),
 }
 """F1 of Tables 3.1 and 3.2, by E and mu, over three other objects."""
-Say = Callable[[str], None]
-
-
-class Trial(NamedTuple):
-    """One grasp for one model: a unit of work."""
-
-    key: str
-    model: str
-    resting: Resting
-    grasp: JawGrasp
-    gripper: Gripper
 
 
 def compare(
     data: Path | str,
     *,
     models: Sequence[str] | None = None,
-    trials: int = 5,
+    trials: int = TRIALS,
     seed: int = 0,
     gripper: Gripper = GRIPPER,
     mass: float | None = None,
@@ -94,33 +87,23 @@ def compare(
     chosen = tuple(models or model_names())
     for name in chosen:
         get_model(name)
-    if trials < 1:
-        raise JawsError(f"trials is {trials}; a robustness needs at least one")
     physical = read_trials(data, mass=mass)
     work = {"format": "fistful jaws compare", "trials": trials, "seed": seed, **_what(physical, gripper)}
-    ledger = Ledger(out / "units.jsonl", work)
-    units = [
-        Trial(f"{name} {grasp.name} {k}", name, grasp.resting, pose, gripper)
+    asked = [
+        perturbed_trials(
+            f"{name} {g.name}", name, g.resting, g.grasp, gripper, trials=trials, seed=seed + number
+        )
         for name in chosen
-        for number, grasp in enumerate(physical)
-        for k, pose in enumerate(perturbed(grasp.grasp, trials, seed + number))
+        for number, g in enumerate(physical)
     ]
-    run_units(ledger, units, workers, progress)
+    with Ledger(out / "units.jsonl", work) as ledger:
+        found = robustness_of_each(asked, workers, ledger=ledger, progress=progress)
     results = [grasp.results for grasp in physical]
     rows = []
-    for name in chosen:
-        done = [[ledger[f"{name} {g.name} {k}"] for k in range(trials)] for g in physical]
-        robustness = [float(np.mean([unit["held"] for unit in of])) for of in done]
-        seconds = float(np.mean([unit["cpu_s"] for of in done for unit in of]))
-        rows.append(
-            {
-                "model": name,
-                **asdict(scores(robustness, results)),
-                "cpu_s_per_grasp": seconds,
-                "unconverged_steps": sum(unit["unconverged_steps"] for of in done for unit in of),
-                "robustness": robustness,
-            }
-        )
+    for k, name in enumerate(chosen):
+        of_model = found[k * len(physical) : (k + 1) * len(physical)]
+        values = [robustness.value for robustness in of_model]
+        rows.append({"model": name, **_row(of_model, results), "robustness": values})
     base = asdict(always_success(results))
     return {
         "models": rows,
@@ -150,70 +133,34 @@ def grid(
     results = [grasp.results for grasp in physical]
     pads = {"rectangular": replace(gripper.pad, outline=_rectangular(gripper)), "rounded": gripper.pad}
     work = {"format": "fistful jaws grid", **_what(physical, gripper)}
-    ledger = Ledger(out / "units.jsonl", work)
     cells = [(shape, E, mu) for shape in pads for E in moduli for mu in frictions]
-    units = []
+    asked = []
     for shape, E, mu in cells:
         pad = replace(pads[shape], youngs_modulus=E)
         changed = replace(gripper, pad=pad, friction=mu)
-        units += [
-            Trial(f"{shape} {E:g} {mu:g} {g.name}", "ipc", g.resting, g.grasp, changed) for g in physical
+        asked += [
+            [Trial(f"{shape} {E:g} {mu:g} {g.name}", "ipc", g.resting, g.grasp, changed)] for g in physical
         ]
-    run_units(ledger, units, workers, progress)
+    with Ledger(out / "units.jsonl", work) as ledger:
+        found = robustness_of_each(asked, workers, ledger=ledger, progress=progress)
     rows = []
-    for shape, E, mu in cells:
-        done = [ledger[f"{shape} {E:g} {mu:g} {g.name}"] for g in physical]
-        predicted = [float(unit["held"]) for unit in done]
-        seconds = float(np.mean([unit["cpu_s"] for unit in done]))
-        rows.append(
-            {
-                "pad": shape,
-                "youngs_modulus": E,
-                "friction": mu,
-                **asdict(scores(predicted, results)),
-                "cpu_s_per_grasp": seconds,
-                "unconverged_steps": sum(unit["unconverged_steps"] for unit in done),
-            }
-        )
+    for k, (shape, E, mu) in enumerate(cells):
+        of_cell = found[k * len(physical) : (k + 1) * len(physical)]
+        rows.append({"pad": shape, "youngs_modulus": E, "friction": mu, **_row(of_cell, results)})
     return {"cells": rows, "always_success": asdict(always_success(results)), **work}
 
 
-def run_units(ledger: Ledger, units: Sequence[Trial], workers: int, progress: Say) -> None:
-    """Do what the ledger does not have yet, and keep it there."""
-    todo = [unit for unit in units if unit.key not in ledger]
-    verdicts = in_processes(judge, todo, workers)
-    for done, (unit, verdict) in enumerate(zip(todo, verdicts, strict=True), len(units) - len(todo) + 1):
-        ledger.add(unit.key, verdict._asdict())
-        progress(f"{done} of {len(units)}: {unit.key}: {verdict.reason}")
-
-
-class Verdict(NamedTuple):
-    """What a model says of one grasp."""
-
-    held: bool
-    cpu_s: float
-    reason: str
-    unconverged_steps: int
-    """Of a simulation; 0 for other models."""
-
-
-def judge(unit: Trial) -> Verdict:
-    """Whether a grasp holds, at what cost, and why."""
-    began = time.process_time()
-    if unit.model == "ipc":
-        from fistful.jaws.robustness import Job, run
-        from fistful.jaws.simulation import Settings
-
-        outcome = run(Job(unit.resting, unit.grasp, unit.gripper, Settings()))
-        return Verdict(outcome.success, outcome.cpu_s, str(outcome.reason), outcome.unconverged_steps)
-    held = bool(get_model(unit.model).outcomes(unit.resting, [unit.grasp], unit.gripper)[0])
-    return Verdict(held, time.process_time() - began, "held" if held else "fails", 0)
+def _row(found: Sequence[Robustness], results: Sequence[Sequence[bool]]) -> dict[str, Any]:
+    """Scores of predictions for all grasps, what they cost, and how many steps failed."""
+    return {
+        **asdict(scores([robustness.value for robustness in found], results)),
+        "cpu_s_per_grasp": float(np.mean([robustness.cpu_s for robustness in found])),
+        "unconverged_steps": sum(robustness.unconverged_steps for robustness in found),
+    }
 
 
 def _what(physical: Sequence[PhysicalGrasp], gripper: Gripper) -> dict[str, Any]:
     """What decides every unit: data, gripper, settings and version."""
-    from fistful.jaws.simulation import Settings
-
     parts = []
     for g in physical:
         r = g.resting
@@ -221,17 +168,10 @@ def _what(physical: Sequence[PhysicalGrasp], gripper: Gripper) -> dict[str, Any]
         parts += [g.grasp.p_WG.tolist(), g.grasp.R_WG.tolist(), list(g.results)]
     return {
         "data": content_key(json.dumps(parts)),
-        "gripper": gripper_record(gripper),
+        "gripper": gripper.record(),
         "settings": asdict(Settings()),
         "fistful": __version__,
     }
-
-
-def gripper_record(gripper: Gripper) -> dict[str, Any]:
-    """A gripper as JSON-able values."""
-    record = asdict(gripper)
-    record["pad"]["outline"] = np.round(gripper.pad.outline, 9).tolist()
-    return record
 
 
 def _rectangular(gripper: Gripper) -> np.ndarray:

@@ -1,7 +1,7 @@
 """A gripper with compliant pads: what the pads are made of, and how the jaws are driven."""
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 
@@ -59,9 +59,18 @@ class Gripper:
     """N."""
     stop_energy: float = 5e-4
     """J. For stop = "energy"."""
+    hold: Literal["distance", "force"] = "distance"
+    """What the jaws keep while they lift: their distance, as in the paper and with jaws that lock, or the
+    force with which the squeeze ended, as with a motor that goes on pressing."""
     closing_speed: float = 0.125
     """m/s. Of each jaw."""
     lifting_speed: float = 0.25
     """m/s."""
     stiffness: float = 1e6
     """N/m. Of the servo that moves a backing along the closing axis; low values model jaws that bend."""
+
+    def record(self) -> dict[str, Any]:
+        """All of it as JSON-able values."""
+        record = asdict(self)
+        record["pad"]["outline"] = np.round(self.pad.outline, 9).tolist()
+        return record

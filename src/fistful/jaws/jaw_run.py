@@ -11,7 +11,6 @@ import numpy as np
 
 from fistful import __version__
 from fistful.errors import JawsError
-from fistful.jaws.comparison import gripper_record
 from fistful.jaws.grasp import JawGrasp, Resting
 from fistful.jaws.gripper import Gripper
 from fistful.jaws.outcome import Frame, JawOutcome, Recording
@@ -20,6 +19,8 @@ from fistful.storage import write_file
 HEAD, ARRAYS = "jaws.json", "recording.npz"
 FILES = (HEAD, ARRAYS, "grasps.json", "picture.png", "animation.gif")
 """All that a run may hold, the head first."""
+LIFTS = "lifts.jsonl"
+"""The ledger of a `grasp` that is not finished."""
 FORMAT, SCHEMA = "fistful jaws", 1
 
 
@@ -58,7 +59,7 @@ class JawRun:
             "R_WO": resting.R_WO.tolist(),
             "p_WG": grasp.p_WG.tolist(),
             "R_WG": grasp.R_WG.tolist(),
-            "gripper": gripper_record(gripper),
+            "gripper": gripper.record(),
             "outcome": outcome_record(outcome),
         }
         return cls(
@@ -98,11 +99,12 @@ class JawRun:
         write_file(folder / HEAD, lambda file: file.write(text.encode()))
 
 
-def check_folder(folder: Path) -> None:
-    """Raise JawsError if the folder holds anything but a saved grasp of jaws."""
+def check_folder(folder: Path, *also: str) -> None:
+    """Raise JawsError if the folder holds anything but a saved grasp of jaws, and what is named."""
     if folder.is_file():
         raise JawsError(f"{folder} is a file; --out names a folder")
-    strange = sorted(p.name for p in folder.iterdir() if p.name not in FILES) if folder.is_dir() else []
+    known = (*FILES, *also)
+    strange = sorted(p.name for p in folder.iterdir() if p.name not in known) if folder.is_dir() else []
     if strange:
         raise JawsError(f"{folder} holds something else ({strange[0]}); name another folder with --out")
 

@@ -3,31 +3,40 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from fistful.errors import JawsError
+
+# Characters of a value that is still told in an error.
+_LONG = 80
 
 
 class Ledger:
     """Records by key in a file of JSON lines. The first line says what the work is.
 
     A line is written by one call and synced. A last line that was cut short by a kill is dropped when the
-    file is opened again.
+    file is opened again. The file is locked until the ledger is closed or its process ends, however it ends.
     """
 
     def __init__(self, path: Path, work: dict[str, Any]):
-        """Open or begin a ledger. Raises JawsError if the file is of other work."""
+        """Open or begin a ledger. Raises JawsError if the file is of other work, or in use."""
         self.path = path
         self.records: dict[str, dict[str, Any]] = {}
-        # As it will be read: tuples become lists.
-        work = json.loads(json.dumps(work))
-        # A file without one whole line is of somebody who was killed at once.
-        if path.exists() and b"\n" in path.read_bytes():
-            self._read(work)
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.unlink(missing_ok=True)
-            self._append(work)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a+b")
+        try:
+            _lock(self._file, path)
+            # As it will be read: tuples become lists.
+            self._begin(json.loads(json.dumps(work)))
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "Ledger":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def __contains__(self, key: str) -> bool:
         return key in self.records
@@ -37,30 +46,73 @@ class Ledger:
 
     def add(self, key: str, record: dict[str, Any]) -> None:
         """Keep a finished unit."""
-        self._append({"key": key, **record})
+        # Counted first: Ctrl-C comes while the disk is waited for, when the line is as good as there.
         self.records[key] = record
+        self._append({"key": key, **record})
 
-    def _read(self, work: dict[str, Any]) -> None:
-        raw = self.path.read_bytes()
+    def close(self) -> None:
+        """Let others have the file."""
+        self._file.close()
+
+    def remove(self) -> None:
+        """Close and delete the file: the work is finished, or never began."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+    def _begin(self, work: dict[str, Any]) -> None:
+        self._file.seek(0)
+        raw = self._file.read()
+        # What follows the last whole line is of somebody who was killed; so is a file without one.
         whole = raw[: raw.rfind(b"\n") + 1]
         if whole != raw:
-            self.path.write_bytes(whole)
+            self._file.truncate(len(whole))
+        if not whole:
+            self._append(work)
+            return
         try:
-            lines = [json.loads(line) for line in whole.splitlines()]
-            found = lines[0]
+            lines = [dict(json.loads(line)) for line in whole.splitlines()]
             self.records = {r["key"]: {k: v for k, v in r.items() if k != "key"} for r in lines[1:]}
         except (ValueError, LookupError, TypeError) as error:
             raise JawsError(f"{self.path} is damaged ({error}); remove it, or name another --out") from error
-        different = [k for k in {**work, **found} if work.get(k) != found.get(k)]
+        different = _difference(lines[0], work)
         if different:
-            k = different[0]
-            raise JawsError(
-                f"{self.path} holds other work: {k} is {found.get(k)!r} there and {work.get(k)!r} now; name "
-                "another --out, or remove it"
-            )
+            raise JawsError(f"{self.path} holds other work: {different}; name another --out, or remove it")
 
     def _append(self, record: dict[str, Any]) -> None:
-        with self.path.open("ab") as file:
-            file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        self._file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+
+def _lock(file: IO[bytes], path: Path) -> None:
+    """Claim an open file for this process; the system gives it back when the file is closed.
+
+    Nobody is kept out on Windows, and on file systems without locks.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise JawsError(
+            f"{path} is in use by another process; wait for it to end, or name another --out"
+        ) from None
+    except OSError:
+        return
+
+
+def _difference(found: Any, work: Any, name: str = "") -> str:
+    """The first value that differs, by its name; empty if none does."""
+    if isinstance(found, dict) and isinstance(work, dict):
+        inner = (
+            _difference(found.get(k), work.get(k), f"{name}.{k}" if name else k) for k in {**work, **found}
+        )
+        return next(filter(None, inner), "")
+    if found == work:
+        return ""
+    there, now = repr(found), repr(work)
+    if max(len(there), len(now)) > _LONG:
+        return f"{name} is another one now"
+    return f"{name} is {there} there and {now} now"

@@ -1,22 +1,20 @@
-"""The models to compare: grasp, object and pads in, robustness and seconds out."""
+"""The models to compare: grasp, object and pads in, which grasps hold out."""
 
-import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from fistful.errors import UnknownNameError
 from fistful.jaws.grasp import JawGrasp, Resting
 from fistful.jaws.gripper import Gripper
-from fistful.jaws.perturbation import perturbed
-
-TRIALS = 5
-"""Perturbed grasps for one robustness, as many as there were physical trials."""
+from fistful.jaws.simulation import Settings
+from fistful.jaws.verdict import Verdict
 
 
 class Model(Protocol):
-    """Something that says which grasps hold."""
+    """Something that says which grasps hold. `robustness.robustness` asks it about perturbed ones."""
 
     @property
     def name(self) -> str:
@@ -28,27 +26,13 @@ class Model(Protocol):
         ...
 
 
-class Robustness(NamedTuple):
-    """The share of perturbed grasps that hold."""
+@runtime_checkable
+class Simulator(Model, Protocol):
+    """A model that can say more of a grasp than whether it holds."""
 
-    mean: float
-    cpu_s: float  # CPU seconds for each perturbed grasp, of this process
-
-
-def robustness(
-    model: Model,
-    resting: Resting,
-    grasp: JawGrasp,
-    gripper: Gripper,
-    *,
-    trials: int = TRIALS,
-    seed: int = 0,
-) -> Robustness:
-    """The mean outcome over `trials` perturbed grasps; the same seed gives every model the same grasps."""
-    grasps = perturbed(grasp, trials, seed)
-    began = time.process_time()
-    held = model.outcomes(resting, grasps, gripper)
-    return Robustness(float(np.mean(held)), (time.process_time() - began) / trials)
+    def judge(self, resting: Resting, grasp: JawGrasp, gripper: Gripper) -> Verdict:
+        """What came of one grasp."""
+        ...
 
 
 def model_names() -> tuple[str, ...]:
@@ -61,6 +45,26 @@ def get_model(name: str) -> Model:
     if name not in _MAKERS:
         raise UnknownNameError("model", name, _MAKERS, "Models are built in; none is read from a file.")
     return _MAKERS[name]()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ipc:
+    """The simulator with Incremental Potential Contact as one of the models to compare."""
+
+    name: str = "ipc"
+    settings: Settings = field(default_factory=Settings)
+
+    def outcomes(self, resting: Resting, grasps: Sequence[JawGrasp], gripper: Gripper) -> np.ndarray:
+        """(N,) bool. Which grasps hold."""
+        return np.array([self.judge(resting, grasp, gripper).held for grasp in grasps], dtype=bool)
+
+    def judge(self, resting: Resting, grasp: JawGrasp, gripper: Gripper) -> Verdict:
+        """What came of one grasp; one that does not fit is "blocked"."""
+        from fistful.jaws.job import Job, run
+
+        end = run(Job(resting, grasp, gripper, self.settings))
+        moved_mm = end.squeeze_displacement_mm
+        return Verdict(end.success, end.cpu_s, str(end.reason), end.unconverged_steps, moved_mm)
 
 
 def _soft_point() -> Model:
@@ -93,27 +97,11 @@ def _mujoco_untuned() -> Model:
     return Penalty(name="mujoco-untuned", settings=PenaltySettings(contact=UNTUNED))
 
 
-def _ipc() -> Model:
-    return _Ipc()
-
-
-class _Ipc:
-    """The simulator with Incremental Potential Contact, behind the same interface."""
-
-    name = "ipc"
-
-    def outcomes(self, resting: Resting, grasps: Sequence[JawGrasp], gripper: Gripper) -> np.ndarray:
-        from fistful.jaws.robustness import Job, run
-        from fistful.jaws.simulation import Settings
-
-        return np.array([run(Job(resting, g, gripper, Settings())).success for g in grasps], dtype=bool)
-
-
 _MAKERS: dict[str, Callable[[], Model]] = {
     "soft-point": _soft_point,
     "reach": _reach,
     "6dfc": _six_dfc,
     "mujoco": _mujoco,
     "mujoco-untuned": _mujoco_untuned,
-    "ipc": _ipc,
+    "ipc": Ipc,
 }

@@ -33,28 +33,30 @@ class Arrow:
     def solve(self, b: np.ndarray) -> np.ndarray | None:
         """x (2 n + 18,) with A x = b, by the Schur complement of the bands; None unless positive definite.
 
-        S = G - sum C' K^-1 C, S y = b_G - sum C' K^-1 b_K, x_K = K^-1 b_K - K^-1 C y.
+        With K = L L', Y = L^-1 C and z = L^-1 b_K: (G - sum Y'Y) y = b_G - sum Y'z, L'x_K = z - Y y. So the
+        18 columns of C are solved with one triangle only.
         """
-        from scipy.linalg.lapack import dpbtrf, dpbtrs, dpotrf, dpotrs  # type: ignore[attr-defined]
+        from scipy.linalg.lapack import dpbtrf, dpotrf, dpotrs, dtbtrs  # type: ignore[attr-defined]
 
         n = self.n
         schur, right = self.corner.copy(), b[2 * n :].copy()
-        solved = []
+        halfway = []
         for i in range(2):
             factor, info = dpbtrf(self.bands[i], lower=1)
             if info:
                 return None
             columns = np.column_stack([self.sides[i], b[i * n : (i + 1) * n]])
-            z, _ = dpbtrs(factor, columns, lower=1)
-            reduced = self.sides[i].T @ z
+            Yz, _ = dtbtrs(factor, columns, uplo="L")
+            reduced = Yz[:, :COMMON].T @ Yz
             schur -= reduced[:, :COMMON]
             right -= reduced[:, COMMON]
-            solved.append(z)
+            halfway.append((factor, Yz))
         factor, info = dpotrf(schur, lower=1)
         if info:
             return None
         y, _ = dpotrs(factor, right, lower=1)
-        return np.concatenate([*(z[:, COMMON] - z[:, :COMMON] @ y for z in solved), y])
+        bands = [dtbtrs(L, Yz[:, COMMON] - Yz[:, :COMMON] @ y, uplo="L", trans="T")[0] for L, Yz in halfway]
+        return np.concatenate([*(x.ravel() for x in bands), y])
 
 
 class Potential(Protocol):

@@ -25,6 +25,7 @@ from fistful.jaws.gripper import Gripper, Pad
 from fistful.jaws.outcome import Frame, Recording
 from fistful.jaws.pad_mesh import PadMesh, mesh_pad, polygon_area, tet_volumes
 from fistful.jaws.patch import foundation, outline_points, surface, touch
+from fistful.jaws.verdict import Verdict
 from fistful.objects.object import Object
 from fistful.objects.parts import ConvexParts, convex_parts
 
@@ -407,4 +408,9 @@ class Penalty:
 
     def outcomes(self, resting: Resting, grasps: Sequence[JawGrasp], gripper: Gripper) -> np.ndarray:
         """(N,) bool. Which grasps hold."""
-        return np.array([simulate(resting, g, gripper, self.settings).held for g in grasps], dtype=bool)
+        return np.array([self.judge(resting, grasp, gripper).held for grasp in grasps], dtype=bool)
+
+    def judge(self, resting: Resting, grasp: JawGrasp, gripper: Gripper) -> Verdict:
+        """What came of one grasp."""
+        end = simulate(resting, grasp, gripper, self.settings)
+        return Verdict(end.held, end.cpu_s, end.reason, end.unconverged)

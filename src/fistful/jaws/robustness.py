@@ -1,7 +1,10 @@
 """Robustness of a grasp: the part of its perturbed poses that hold (IPC-GraspSim section 3.1)."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -9,118 +12,155 @@ import numpy as np
 from fistful.errors import JawsError
 from fistful.jaws.grasp import JawGrasp, Resting
 from fistful.jaws.gripper import Gripper
-from fistful.jaws.outcome import JawOutcome, Reason
-from fistful.jaws.patch import ROOM
+from fistful.jaws.ledger import Ledger
+from fistful.jaws.models import Ipc, Model, Simulator, get_model
+from fistful.jaws.outcome import Reason
 from fistful.jaws.perturbation import LEVER, SHIFT, TURN, perturbed
-from fistful.jaws.processes import in_processes
-from fistful.jaws.simulation import Settings
-from fistful.jaws.start import BlockedError
-from fistful.jaws.trial import simulate
+from fistful.jaws.processes import as_done
+from fistful.jaws.start import make_start
+from fistful.jaws.verdict import Verdict
+
+TRIALS = 5
+"""Perturbed poses for one robustness, as many as there were physical trials."""
+Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class Robustness:
-    """R = mean of S over perturbed poses, and every outcome."""
+    """What a model says of the poses of one grasp."""
 
-    value: float
-    """R, 0 .. 1."""
-    outcomes: tuple[JawOutcome, ...]
-    """In the order of the poses; what did not fit has the reason "blocked"."""
+    verdicts: tuple[Verdict, ...]
+    """In the order of the poses; at least one."""
+
+    @property
+    def value(self) -> float:
+        """R = mean of S over the poses, 0 .. 1."""
+        return float(np.mean([verdict.held for verdict in self.verdicts]))
 
     @property
     def cpu_s(self) -> float:
-        """Mean CPU time of a trial, s."""
-        return float(np.mean([outcome.cpu_s for outcome in self.outcomes]))
+        """Mean CPU time of a pose, s."""
+        return float(np.mean([verdict.cpu_s for verdict in self.verdicts]))
 
+    @property
+    def unconverged_steps(self) -> int:
+        """Of all poses."""
+        return sum(verdict.unconverged_steps for verdict in self.verdicts)
 
-class Job(NamedTuple):
-    """One grasp to simulate."""
-
-    resting: Resting
-    grasp: JawGrasp
-    gripper: Gripper
-    settings: Settings
+    @property
+    def reasons(self) -> list[str]:
+        """What came of each pose."""
+        return [verdict.reason for verdict in self.verdicts]
 
 
 def robustness(
+    model: Model | str,
     resting: Resting,
     grasp: JawGrasp,
-    gripper: Gripper | None = None,
-    settings: Settings | None = None,
+    gripper: Gripper,
     *,
-    count: int = 5,
+    trials: int = TRIALS,
+    seed: int = 0,
+    workers: int = 1,
     shift: float = SHIFT,
     turn: float = TURN,
     lever: float = LEVER,
-    seed: int = 0,
-    workers: int = 1,
+    progress: Say = lambda _: None,
 ) -> Robustness:
-    """R of a grasp: the mean success of `count` perturbed poses. The same for any number of workers.
+    """R of a grasp by a model: the mean success of `trials` perturbed poses.
 
-    Starts `workers` processes if there is more than one. The pose asked for has to fit around the object;
-    perturbed ones that do not count as failures. For shift, turn and lever see `perturbed`.
+    The same seed gives every model the same poses, and the same result for any number of workers. Starts
+    `workers` processes if there is more than one. Perturbed poses that do not fit around the object count as
+    failures.
+
+    Args:
+      model: A model, or one of `model_names()`.
+      resting: The object on the plane.
+      grasp: Where the jaws close, before noise.
+      gripper: Pads and drive.
+      trials: Perturbed poses.
+      seed: Of the noise.
+      workers: Processes.
+      shift, turn, lever: See `perturbed`.
+      progress: Called with a line after each pose.
 
     Raises:
-      JawsError: As `simulate` does for the unperturbed grasp.
+      JawsError: A number or the object can not be used, or neither the grasp nor any of its poses fits.
     """
-    if count < 1:
-        raise JawsError(f"robustness needs at least one pose, not {count}")
-    gripper, settings = gripper or Gripper(), settings or Settings()
-    poses = perturbed(grasp, count, seed, shift, turn, lever=lever)
-    jobs = [Job(resting, pose, gripper, settings) for pose in poses]
-    outcomes = tuple(simulate_all(jobs, workers))
-    if all(outcome.reason is Reason.BLOCKED for outcome in outcomes):
-        simulate(resting, grasp, gripper, settings)  # Says what is wrong with the pose itself.
-    return Robustness(value=float(np.mean([o.success for o in outcomes])), outcomes=outcomes)
-
-
-def simulate_all(jobs: Iterable[Job], workers: int = 1) -> Iterator[JawOutcome]:
-    """The outcome of each job, in their order, as they become ready; blocked ones are outcomes too.
-
-    Starts `workers` processes if there is more than one, each with one thread.
-    """
-    yield from in_processes(run, jobs, workers)
-
-
-def run(job: Job) -> JawOutcome:
-    """The outcome of one job; a start that does not fit is the outcome "blocked".
-
-    Noise may put an open pad into the object. On a robot, the finger would push the object aside by that
-    millimetre on its way down; here the jaws start up to ROOM farther open, and push it while they close.
-    """
-    try:
-        return simulate(*job)
-    except BlockedError as error:
-        if not error.narrow:
-            return blocked(str(error))
-    try:
-        return simulate(*job._replace(gripper=replace(job.gripper, opening=job.gripper.opening + 2 * ROOM)))
-    except BlockedError as error:
-        return blocked(str(error))
-
-
-def blocked(why: str) -> JawOutcome:
-    """The outcome of a grasp that could not start."""
-    return JawOutcome(
-        success=False,
-        reason=Reason.BLOCKED,
-        first_contact=None,
-        first_contact_s=None,
-        squeeze_displacement_mm=0.0,
-        squeeze_rotation_deg=0.0,
-        lift_displacement_mm=0.0,
-        lift_rotation_deg=0.0,
-        time_s=np.zeros(0),
-        lifting=np.zeros(0, bool),
-        force_N=np.zeros((0, 2)),
-        area_mm2=np.zeros((0, 2)),
-        height_mm=np.zeros(0),
-        steps=0,
-        newton_iterations=0,
-        unconverged_steps=0,
-        min_gap_m=np.inf,
-        intersections=0,
-        inverted_tets=0,
-        cpu_s=0.0,
-        notes=(why,),
+    model = get_model(model) if isinstance(model, str) else model
+    poses = perturbed_trials(
+        "pose", model, resting, grasp, gripper, trials=trials, seed=seed, shift=shift, turn=turn, lever=lever
     )
+    found = robustness_of_each([poses], workers, progress=progress)[0]
+    if isinstance(model, Ipc) and set(found.reasons) == {Reason.BLOCKED}:
+        make_start(resting, grasp, gripper, model.settings)  # Says what is wrong with the grasp itself.
+    return found
+
+
+class Trial(NamedTuple):
+    """One pose for one model: a unit of work."""
+
+    key: str
+    model: Model | str
+    resting: Resting
+    grasp: JawGrasp
+    gripper: Gripper
+
+
+def perturbed_trials(
+    key: str,
+    model: Model | str,
+    resting: Resting,
+    grasp: JawGrasp,
+    gripper: Gripper,
+    *,
+    trials: int,
+    seed: int,
+    shift: float = SHIFT,
+    turn: float = TURN,
+    lever: float = LEVER,
+) -> list[Trial]:
+    """The units of one robustness, with the keys "KEY 0", "KEY 1" ... No I/O."""
+    if trials < 1:
+        raise JawsError(f"trials is {trials}; a robustness needs at least one")
+    poses = perturbed(grasp, trials, seed, shift, turn, lever=lever)
+    return [Trial(f"{key} {k}", model, resting, pose, gripper) for k, pose in enumerate(poses)]
+
+
+def robustness_of_each(
+    grasps: Sequence[Sequence[Trial]],
+    workers: int,
+    *,
+    ledger: Ledger | None = None,
+    progress: Say = lambda _: None,
+) -> list[Robustness]:
+    """One robustness for the trials of each grasp; all of them share the processes and the ledger."""
+    units = [unit for trials in grasps for unit in trials]
+    verdicts = iter(run_units(ledger, units, workers, progress))
+    return [Robustness(verdicts=tuple(islice(verdicts, len(trials)))) for trials in grasps]
+
+
+def run_units(ledger: Ledger | None, units: Sequence[Trial], workers: int, progress: Say) -> list[Verdict]:
+    """The verdict on each unit, in their order. Does what the ledger does not have yet and keeps it there."""
+    known = {} if ledger is None else ledger.records
+    verdicts = {unit.key: Verdict(**known[unit.key]) for unit in units if unit.key in known}
+    todo = [unit for unit in units if unit.key not in verdicts]
+    # Kept in the order in which they end, so that a kill loses no more than what is under way.
+    with closing(as_done(judge, todo, workers)) as done:
+        for index, verdict in done:
+            key = todo[index].key
+            if ledger is not None:
+                ledger.add(key, verdict._asdict())
+            verdicts[key] = verdict
+            progress(f"{len(verdicts)} of {len(units)}: {key}: {verdict.reason}")
+    return [verdicts[unit.key] for unit in units]
+
+
+def judge(unit: Trial) -> Verdict:
+    """What a model says of one pose, and at what cost; a simulator also says why."""
+    model = get_model(unit.model) if isinstance(unit.model, str) else unit.model
+    if isinstance(model, Simulator):
+        return model.judge(unit.resting, unit.grasp, unit.gripper)
+    began = time.process_time()
+    held = bool(model.outcomes(unit.resting, [unit.grasp], unit.gripper)[0])
+    return Verdict(held, time.process_time() - began, "held" if held else "fails", 0)

@@ -68,6 +68,12 @@ def check_gripper(gripper: Gripper) -> None:
     ):
         if not (np.isfinite(value) and value > 0):
             raise JawsError(f"the {name} must be a positive number, not {value}")
+    for name, value, known in (
+        ("stop", gripper.stop, ("force", "energy")),
+        ("hold", gripper.hold, ("distance", "force")),
+    ):
+        if value not in known:
+            raise JawsError(f"{name} is {value!r}; choose {known[0]!r} or {known[1]!r}")
     for name, value in (("friction", gripper.friction), ("ground friction", gripper.ground_friction)):
         if not 0 <= value <= 10:
             raise JawsError(f"the coefficient of {name} {value} lies outside 0 .. 10")

@@ -18,6 +18,8 @@ LIFT = 0.02
 _MAX_LIFT = 0.06
 # s. In which the lift gets up to its speed.
 _RAMP = 0.02
+# m. How far jaws that keep their force follow an object that gives way.
+_FOLLOW = 5e-3
 # s. That the squeeze may take beyond the way of the jaws.
 _PATIENCE = 0.3
 # The squeeze ends with both forces this close to the one asked for, and jaws this slow (m/s).
@@ -75,8 +77,8 @@ def simulate(
     2. Squeeze: both jaws close at constant speed, each with at most the closing force, until both push with
        that force and stand still (stop = "force"), or until the elastic energies of both pads exceed the
        threshold and are alike (stop = "energy", the paper's rule).
-    3. Lift: the jaws keep their distance and rise until the object's lowest point is 2 cm up. Success = both
-       pads touch the object then, and it does not touch the plane.
+    3. Lift: the jaws keep their distance (or, with hold = "force", their force) and rise until the object's
+       lowest point is 2 cm up. Success = both pads touch the object then, and it does not touch the plane.
 
     The same input gives the same outcome. Reads no clock but for the CPU budget and `cpu_s`.
 
@@ -168,9 +170,11 @@ class _Trial:
                     break
         else:
             raise _End(Reason.NOT_CLOSED)
-        hold = world.servo.force(world.shifts) / world.servo.stiffness
-        world.servo.target = world.shifts + hold[:, None] * self.start.inward
-        world.servo.limit = np.inf
+        drive = world.servo.force(world.shifts)
+        # Beyond its limit the servo's force does not depend on how far the target is.
+        ahead = drive / world.servo.stiffness + (_FOLLOW if g.hold == "force" else 0.0)
+        world.servo.target = world.shifts + ahead[:, None] * self.start.inward
+        world.servo.limit = drive.mean() if g.hold == "force" else np.inf
         self.log.squeezed = (world.com_W.copy(), world.turn_W, self._jaws())
 
     def lift(self) -> Reason:
@@ -182,6 +186,8 @@ class _Trial:
             gone += speed * h
             world.servo.target = world.servo.target + np.array([0, 0, speed * h])
             self._note(world.step(h), lifting=True)
+            if self._pads_apart() < 2 * self.settings.dhat:
+                return Reason.DROPPED
             touching = self.log.areas[-1] > 0
             if self.log.heights[-1] >= 1e3 * LIFT:
                 return Reason.HELD if touching.all() else Reason.DROPPED
@@ -191,10 +197,13 @@ class _Trial:
 
     def _check_meeting(self, h: float) -> None:
         """End the trial if the faces of the pads would meet within the next step."""
-        axis, x = self.start.inward[0], self.world.x
-        gap = (x[self.skins[1]] @ axis).min() - (x[self.skins[0]] @ axis).max()
-        if gap < 2 * self.gripper.closing_speed * h + 2 * self.settings.dhat:
+        if self._pads_apart() < 2 * self.gripper.closing_speed * h + 2 * self.settings.dhat:
             raise _End(Reason.MISSED if self.log.first is None else Reason.PUSHED_OUT)
+
+    def _pads_apart(self) -> float:
+        """m. From the foremost point of one pad to that of the other, along the closing axis."""
+        axis, x = self.start.inward[0], self.world.x
+        return float((x[self.skins[1]] @ axis).min() - (x[self.skins[0]] @ axis).max())
 
     def _pad_energies(self) -> np.ndarray:
         """(2,) float64, J. Psi of both pads."""
