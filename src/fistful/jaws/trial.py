@@ -18,6 +18,8 @@ LIFT = 0.02
 _MAX_LIFT = 0.06
 # s. In which the lift gets up to its speed.
 _RAMP = 0.02
+# m/s. Closing speed that the time step is made for: the paper's.
+_USUAL_SPEED = 0.125
 # m. How far jaws that keep their force follow an object that gives way.
 _FOLLOW = 5e-3
 # s. That the squeeze may take beyond the way of the jaws.
@@ -115,6 +117,9 @@ class _Trial:
         self.skins = [part == 0, part == 1]
         self.areas = _face_areas(self.world, start.inward)
         self.closing = start.inward * gripper.closing_speed
+        # Slow jaws get as far in a step as usual ones, if a step of the lift is long enough for that.
+        slowness = _USUAL_SPEED / gripper.closing_speed
+        self.closing_dt = max(settings.dt, min(settings.lift_dt, settings.dt * slowness))
         tets = len(self.world.pads.tets) // 2
         self.tets = (slice(0, tets), slice(tets, None))
 
@@ -133,17 +138,17 @@ class _Trial:
             way *= (g.opening / 2 - gone) / (g.opening / 2 - gone + more)
         world.shift_jaws(np.zeros((2, 3)), self.closing)
         self.log.offset = gone / g.closing_speed
-        self._check_meeting(self.settings.dt)
+        self._check_meeting()
 
     def squeeze(self) -> None:
         """Close until the stop rule is met."""
-        world, g, s = self.world, self.gripper, self.settings
+        world, g = self.world, self.gripper
         by_force = g.stop == "force"
         world.servo.limit = g.closing_force if by_force else np.inf
         left = (g.opening / 2) / g.closing_speed - self.log.offset + _PATIENCE
-        h, psi = s.dt, np.zeros(2)
+        h, psi = self.closing_dt, np.zeros(2)
         while world.time < left:
-            h = min(s.dt, 2 * h)
+            h = min(self.closing_dt, 2 * h)
             most = _OVERSHOOT * max(g.stop_energy, psi.min())
             before = (world.q, world.v, world.time, world.servo.target)
             for _ in range(3):
@@ -157,7 +162,7 @@ class _Trial:
                 world.servo.target = before[3] + self.closing * h
                 report = world.step(h)
             forces = self._note(report, lifting=False)
-            self._check_meeting(s.dt)
+            self._check_meeting()
             if by_force:
                 drive = world.servo.force(world.shifts)
                 speeds = np.abs(np.einsum("ij,ij->i", world.v[-18:-12].reshape(2, 3), self.start.inward))
@@ -195,9 +200,9 @@ class _Trial:
                 return Reason.DROPPED
         return Reason.NOT_LIFTED
 
-    def _check_meeting(self, h: float) -> None:
+    def _check_meeting(self) -> None:
         """End the trial if the faces of the pads would meet within the next step."""
-        if self._pads_apart() < 2 * self.gripper.closing_speed * h + 2 * self.settings.dhat:
+        if self._pads_apart() < 2 * self.gripper.closing_speed * self.closing_dt + 2 * self.settings.dhat:
             raise _End(Reason.MISSED if self.log.first is None else Reason.PUSHED_OUT)
 
     def _pads_apart(self) -> float:
