@@ -55,6 +55,7 @@ DEFAULT = "default"
 CONTROL = "default, other poses"
 CHANGES: dict[str, tuple[dict[str, Any], ...]] = {
     "jaw stiffness": ({"stiffness": 3e4}, {"stiffness": 1e4}, {"stiffness": 3e3}),
+    "bending jaws": tuple({"stiffness": k, "jaw_length": 0.06} for k in (3e4, 1e4, 3e3)),
     "ground friction": ({"ground_friction": 0.05}, {"ground_friction": 0.3}, {"ground_friction": 0.5}),
     "closing speed": ({"closing_speed": 0.03}, {"closing_speed": 0.25}),
     "friction": ({"friction": 0.3}, {"friction": 0.6}),

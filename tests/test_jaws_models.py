@@ -429,6 +429,7 @@ def test_the_table_of_unused_options_is_what_models_read(name, cube, coarse):
         "stop": gripper.read & {"stop", "stop_energy"},
         "hold": gripper.read & {"hold"},
         "jaw_stiffness": gripper.read & {"stiffness"},
+        "jaw_length_mm": gripper.read & {"jaw_length"},
     }
     assert set(options) == {field.name for field in fields(GripperOptions)}
     assert {option for option, read in options.items() if not read} == set(UNUSED[name])

@@ -6,10 +6,10 @@ import trimesh
 
 from fistful.jaws.contact import Contact, Surfaces, barrier_curvature, barrier_slope, barrier_value
 from fistful.jaws.gripper import Pad, rectangle
-from fistful.jaws.newton import Arrow
+from fistful.jaws.newton import COMMON, Arrow
 from fistful.jaws.pad_mesh import mesh_pad
 from fistful.jaws.plane import Plane
-from fistful.jaws.simulation import GRAVITY, Settings, World
+from fistful.jaws.simulation import GRAVITY, Hinge, Settings, World
 from jaws_worlds import INWARD, block, forces, solid_of, squeeze, world_between
 
 pytest.importorskip("ipctk")
@@ -167,6 +167,31 @@ def test_hertz():
         assert 1.0 < ratio < 1.1
 
 
+def hinge_of(pad: Pad, settings: Settings, reach: float, stiffness: float) -> Hinge:
+    """A hinge `reach` (m) behind the middle of both pads, N m / rad."""
+    mesh = mesh_pad(pad.outline, pad.thickness, settings.pad_size, settings.pad_layers)
+    return Hinge(np.stack([mesh.nodes[:, 2] + reach] * 2), stiffness)
+
+
+def test_jaws_bend_like_cantilevers():
+    """A force F at the end of a cantilever of length L and stiffness k turns it by 3 F / (2 k L)."""
+    k, L = 2e4, 0.06
+    pad = Pad(outline=rectangle(0.016, 0.016))
+    hinge = hinge_of(pad, STATIC, 2 / 3 * L, k * (2 / 3 * L) ** 2)
+    # A small block presses on the middle, so that F acts there.
+    solid = block((0.03, 0.004, 0.004), 1e3)
+    world = world_between(solid, pad, 1e-4, STATIC, friction=0.0, plane=False, gravity=0.0, hinge=hinge)
+    press(world, 5e-4)
+    F = forces(world)
+    assert F.min() > 1
+    assert world.tilts == pytest.approx(3 * F / (2 * k * L), rel=0.01)
+    # The tips are farther apart than the palm's end of the backings, by the tilt times their distance.
+    nodes = world.nodes.reshape(2, -1, 3)[:, mesh_pad(pad.outline, pad.thickness, 3.2e-3, 2).backing]
+    apart = nodes[1, :, 0] - nodes[0, :, 0]
+    tip, root = nodes[0, :, 2].argmax(), nodes[0, :, 2].argmin()
+    assert apart[tip] - apart[root] == pytest.approx(world.tilts.sum() * 0.016, rel=1e-3)
+
+
 def test_free_flight():
     """Backward Euler's parabola exactly, no spin from nothing, no gain of energy while spinning."""
     world = world_between(
@@ -297,28 +322,32 @@ def test_arrow_solves_like_a_dense_matrix():
     rng = np.random.default_rng(1)
     n, width = 12, 4
     arrow = Arrow(np.zeros(Arrow.size(width, n)), width, n)
-    dense = np.zeros((2 * n + 18,) * 2)
+    dense = np.zeros((2 * n + COMMON,) * 2)
     for p in range(2):
         arrow.bands[p][:] = rng.normal(size=(width, n)) * 0.3
         arrow.bands[p][0] = 8
-        arrow.sides[p][:] = rng.normal(size=(n, 18)) * 0.3
+        arrow.sides[p][:] = rng.normal(size=(n, COMMON)) * 0.3
         for i in range(width):
             for j in range(n - i):
                 a, b = p * n + j + i, p * n + j
                 dense[a, b] = dense[b, a] = arrow.bands[p][i, j]
         dense[p * n : (p + 1) * n, 2 * n :] = arrow.sides[p]
         dense[2 * n :, p * n : (p + 1) * n] = arrow.sides[p].T
-    arrow.corner[:] = dense[2 * n :, 2 * n :] = 9 * np.eye(18)
-    b = rng.normal(size=2 * n + 18)
+    arrow.corner[:] = dense[2 * n :, 2 * n :] = 9 * np.eye(COMMON)
+    b = rng.normal(size=2 * n + COMMON)
     found = arrow.solve(b)
     assert found is not None and np.allclose(found, np.linalg.solve(dense, b))
-    arrow.corner[:] = -np.eye(18)
+    arrow.corner[:] = -np.eye(COMMON)
     assert arrow.solve(b) is None
 
 
-def test_the_system_is_the_derivative_of_the_energy():
+@pytest.mark.parametrize("bending", [None, 20.0])
+def test_the_system_is_the_derivative_of_the_energy(bending: float | None):
     """Gradient of the whole incremental potential, with contact and friction, against differences."""
-    world = world_between(block((0.03,) * 3, 0.05, (0, 0, 0.01502)), Pad(), 3e-5, SETTINGS, friction=0.4)
+    pad = Pad()
+    hinge = None if bending is None else hinge_of(pad, SETTINGS, 0.04, bending)
+    solid = block((0.03,) * 3, 0.05, (0, 0, 0.01502))
+    world = world_between(solid, pad, 3e-5, SETTINGS, friction=0.4, hinge=hinge)
     world.shift_jaws(np.tile([0, 0, 0.02], (2, 1)), np.zeros((2, 3)))
     rng = np.random.default_rng(0)
     world.v[:] = rng.normal(size=len(world.q)) * 1e-3
@@ -327,7 +356,7 @@ def test_the_system_is_the_derivative_of_the_energy():
     q = world.q + rng.normal(size=len(world.q)) * 1e-6
     potential.energy(q)
     gradient, _ = potential.system(q, False)
-    for k in (0, 100, len(q) - 18, len(q) - 12, len(q) - 10, len(q) - 5):
+    for k in (0, 100, len(q) - 20, len(q) - 19, len(q) - 18, len(q) - 12, len(q) - 10, len(q) - 5):
         way = np.zeros(len(q))
         way[k] = 1e-9
         slope = (potential.energy(q + way) - potential.energy(q - way)) / 2e-9

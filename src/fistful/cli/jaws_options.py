@@ -19,11 +19,11 @@ Out = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
 DENSITY = 1000.0
 """kg/m3. Of objects whose mass nobody gives."""
 UNUSED: dict[str, tuple[str, ...]] = {
-    "soft-point": ("pads", "pad_size_mm", "youngs_modulus", "stop", "hold", "jaw_stiffness"),
-    "reach": ("youngs_modulus", "stop", "hold", "jaw_stiffness"),
-    "6dfc": ("youngs_modulus", "stop", "hold", "jaw_stiffness"),
-    "mujoco": ("stop", "hold", "jaw_stiffness"),
-    "mujoco-untuned": ("stop", "hold", "jaw_stiffness"),
+    "soft-point": ("pads", "pad_size_mm", "youngs_modulus", "stop", "hold", "jaw_stiffness", "jaw_length_mm"),
+    "reach": ("youngs_modulus", "stop", "hold", "jaw_stiffness", "jaw_length_mm"),
+    "6dfc": ("youngs_modulus", "stop", "hold", "jaw_stiffness", "jaw_length_mm"),
+    "mujoco": ("stop", "hold", "jaw_stiffness", "jaw_length_mm"),
+    "mujoco-untuned": ("stop", "hold", "jaw_stiffness", "jaw_length_mm"),
     "ipc": (),
 }
 """Options of the gripper that a model does not use. The planner of grasps uses pads, friction and opening."""
@@ -51,7 +51,10 @@ class GripperOptions:
     """What the jaws keep while they lift: their distance, as in the paper, or the force of the squeeze, as a
     motor that goes on pressing."""
     jaw_stiffness: float = 1e6
-    """N/m. Of the jaws along the closing axis; 1e4 and less is a jaw that bends."""
+    """N/m. Of the jaws at their pads, along the closing axis; 1e4 and less is a jaw that gives way."""
+    jaw_length_mm: float | None = None
+    """From root to pad, of jaws that bend as cantilevers and open their tips under load; then give
+    --jaw-stiffness too. Default: they give way without a tilt."""
 
     def made(self) -> "Gripper":
         """The gripper of these options."""
@@ -74,6 +77,7 @@ class GripperOptions:
             stop=self.stop,
             hold=self.hold,
             stiffness=self.jaw_stiffness,
+            jaw_length=None if self.jaw_length_mm is None else 1e-3 * self.jaw_length_mm,
         )
 
     def unused(self, model: str) -> list[str]:

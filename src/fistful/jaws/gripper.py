@@ -67,7 +67,10 @@ class Gripper:
     lifting_speed: float = 0.25
     """m/s."""
     stiffness: float = 1e6
-    """N/m. Of the servo that moves a backing along the closing axis; low values model jaws that bend."""
+    """N/m. Of a jaw at its pad, along the closing axis; low values model jaws that give way."""
+    jaw_length: float | None = None
+    """m. From the root of a jaw to the axis of the grasp. Jaws then bend as cantilevers do: a force at the
+    pad also tilts it, so that the tips open. None: they give way without a tilt."""
 
     def record(self) -> dict[str, Any]:
         """All of it as JSON-able values."""

@@ -4,8 +4,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-# Unknowns that both pads share: translations of the two backings, affine motion of the object.
-COMMON = 18
+# Unknowns that both pads share: tilts and translations of the two backings, affine motion of the object.
+COMMON = 20
 _SUFFICIENT = 1e-4
 _MAX_HALVINGS = 40
 
@@ -13,7 +13,7 @@ _MAX_HALVINGS = 40
 class Arrow:
     """A symmetric matrix [[K0, 0, C0], [0, K1, C1], [C0', C1', G]] with banded K.
 
-    All numbers lie in `flat`: bands (width, n) in LAPACK's lower form K[j + i, j], sides (n, 18), G (18, 18).
+    All numbers lie in `flat`: bands (width, n) in LAPACK's lower form K[j + i, j], sides (n, 20), G (20, 20).
     """
 
     def __init__(self, flat: np.ndarray, width: int, n: int):
@@ -31,10 +31,10 @@ class Arrow:
         return 2 * n * (width + COMMON) + COMMON**2
 
     def solve(self, b: np.ndarray) -> np.ndarray | None:
-        """x (2 n + 18,) with A x = b, by the Schur complement of the bands; None unless positive definite.
+        """x (2 n + 20,) with A x = b, by the Schur complement of the bands; None unless positive definite.
 
         With K = L L', Y = L^-1 C and z = L^-1 b_K: (G - sum Y'Y) y = b_G - sum Y'z, L'x_K = z - Y y. So the
-        18 columns of C are solved with one triangle only.
+        20 columns of C are solved with one triangle only.
         """
         from scipy.linalg.lapack import dpbtrf, dpotrf, dpotrs, dtbtrs  # type: ignore[attr-defined]
 

@@ -12,13 +12,20 @@ BACKING_MASS = 0.1
 
 
 class Pads:
-    """Two pads on their backings, with unknowns (free nodes of pad 0, of pad 1, shifts of both backings).
+    """Two pads on their backings; unknowns: free nodes of pad 0, of pad 1, tilts and shifts of the backings.
 
-    Free nodes are unknown by their positions, those on a backing move with its shift b (3,): x = X + b.
+    Free nodes are unknown by their positions. Those on a backing move with its shift b (3,) and its small
+    tilt phi: x = X + b + phi r, where r is how far a node moves in a turn of the jaw by one radian.
     """
 
-    def __init__(self, meshes: tuple[PadMesh, PadMesh], pad: Pad):
-        """Take two meshes with the same numbering, in world coordinates, undeformed."""
+    def __init__(self, meshes: tuple[PadMesh, PadMesh], pad: Pad, turns: np.ndarray | None = None):
+        """Build both pads.
+
+        Args:
+          meshes: With the same numbering, in world coordinates, undeformed.
+          pad: What they are made of.
+          turns: (2 N, 3) float64, m. r of every node of pad 0, then of pad 1; None if jaws can not tilt.
+        """
         first, second = meshes
         n = len(first.nodes)
         self.count = n
@@ -30,6 +37,10 @@ class Pads:
         backing = np.concatenate([first.backing, second.backing])
         self.free, self.fixed = np.flatnonzero(~backing), np.flatnonzero(backing)
         self._backing = [self.fixed[self.fixed < n], self.fixed[self.fixed >= n]]
+        self.turns = np.zeros_like(self.rest)
+        """(2 N, 3) float64, m. r of the nodes on a backing, 0 elsewhere."""
+        if turns is not None:
+            self.turns[self.fixed] = turns[self.fixed]
         self.n = 3 * len(self.free) // 2
         """Unknowns of one band."""
         self.node_mass = np.bincount(
@@ -38,33 +49,48 @@ class Pads:
         self.mass = np.concatenate(
             [
                 np.repeat(self.node_mass[self.free], 3),
+                [self._inertia(i) for i in range(2)],
                 *(np.full(3, BACKING_MASS + self.node_mass[self._backing[i]].sum()) for i in range(2)),
             ]
         )
-        """(2 n + 6,) float64, kg. Lumped."""
-        # Column of each coordinate among the unknowns: free ones first, then the six of the backings.
+        """(2 n + 8,) float64. Lumped: kg, and kg m2 of the two tilts."""
+        # Column of each coordinate among the unknowns: free ones, two tilts, then shifts of the backings.
         column = np.empty((2 * n, 3), int)
         column[self.free] = np.arange(2 * self.n).reshape(-1, 3)
         for i in range(2):
-            column[self._backing[i]] = 2 * self.n + 3 * i + np.arange(3)
+            column[self._backing[i]] = 2 * self.n + 2 + 3 * i + np.arange(3)
         self.column = column
-        self._scatter_gradient = column[self.tets].ravel()
+        self._coordinates = (3 * self.tets[:, :, None] + np.arange(3)).ravel()
         self._assemble_pattern()
+
+    def _inertia(self, i: int) -> float:
+        """kg m2. Of a jaw that tilts, as if its mass were at its pad; anything for one that can not."""
+        square = (self.turns[self._backing[i]] ** 2).sum(axis=1)
+        return (BACKING_MASS * square.mean() + self.node_mass[self._backing[i]] @ square) or 1.0
 
     def _assemble_pattern(self) -> None:
         """The sparse matrix that sums Hessians of tetrahedra (T, 12, 12), raveled, into Arrow.flat."""
         from scipy.sparse import csr_matrix
 
         n = self.n
-        columns = self.column[self.tets].reshape(-1, 12)
-        row, col = np.broadcast_arrays(columns[:, :, None], columns[:, None, :])
-        row, col = row.ravel(), col.ravel()
+        # Unknowns that move each of the twelve coordinates of a tetrahedron, and by how much: its own, and a
+        # tilt.
+        own = self.column[self.tets].reshape(-1, 12, 1)
+        tilt = np.broadcast_to(2 * n + (self.tets[:, :1, None] >= self.count), own.shape)
+        lever = self.turns[self.tets].reshape(-1, 12, 1)
+        column, weight = own, np.ones(own.shape)
+        if lever.any():
+            column, weight = np.concatenate([own, tilt], axis=2), np.concatenate([weight, lever], axis=2)
+        row, col = np.broadcast_arrays(column[:, :, :, None, None], column[:, None, None, :, :])
+        weight = weight[:, :, :, None, None] * weight[:, None, None, :, :]
+        entry = np.broadcast_to(np.arange(144 * len(own)).reshape(-1, 12, 1, 12, 1), row.shape).ravel()
+        row, col, weight = row.ravel(), col.ravel(), weight.ravel()
         banded = (row < 2 * n) & (col < 2 * n)
         self.width = int((row - col)[banded].max()) + 1
         place = self.places(row, col)
-        used = np.flatnonzero(place >= 0)
-        size = Arrow.size(self.width, n)
-        self._sum = csr_matrix((np.ones(len(used)), (place[used], used)), shape=(size, len(row)))
+        used = (place >= 0) & (weight != 0)
+        shape = (Arrow.size(self.width, n), 144 * len(own))
+        self._sum = csr_matrix((weight[used], (place[used], entry[used])), shape=shape)
 
     def places(self, row: np.ndarray, col: np.ndarray) -> np.ndarray:
         """(K,) int. Index into Arrow.flat of entries (row, col); -1 if stored by symmetry or not at all."""
@@ -88,19 +114,23 @@ class Pads:
         x = self.rest.copy()
         x[self.free] = q[: 2 * self.n].reshape(-1, 3)
         for i in range(2):
-            x[self._backing[i]] += q[2 * self.n + 3 * i : 2 * self.n + 3 * i + 3]
+            at = 2 * self.n + 2 + 3 * i
+            x[self._backing[i]] += q[at : at + 3] + q[2 * self.n + i] * self.turns[self._backing[i]]
         return x
 
     def displacements(self, p: np.ndarray) -> np.ndarray:
         """(2 n, 3) float64, m. How nodes move when the unknowns change by p."""
-        return p[self.column]
+        tilts = np.repeat(p[2 * self.n : 2 * self.n + 2], self.count)
+        return p[self.column] + tilts[:, None] * self.turns
 
     def unknowns(self, force: np.ndarray) -> np.ndarray:
-        """(2 n + 6,) float64. Forces or gradients on nodes (2 n, 3), summed over what moves them."""
-        return np.bincount(self.column.ravel(), force.ravel(), 2 * self.n + 6)
+        """(2 n + 8,) float64. Forces or gradients on nodes (2 N, 3), summed over what moves them."""
+        summed = np.bincount(self.column.ravel(), force.ravel(), 2 * self.n + 8)
+        summed[2 * self.n : 2 * self.n + 2] = (force * self.turns).reshape(2, -1).sum(axis=1)
+        return summed
 
     def derivatives(self, x: np.ndarray, project: bool) -> tuple[np.ndarray, Arrow]:
-        """Gradient (2 n + 6,) of the elastic energy by the unknowns, and its Hessian."""
+        """Gradient (2 n + 8,) of the elastic energy by the unknowns, and its Hessian."""
         gradient, hessian = self.solid.derivatives(x, project)
-        summed = np.bincount(self._scatter_gradient, gradient.ravel(), 2 * self.n + 6)
-        return summed, Arrow(self._sum @ hessian.ravel(), self.width, self.n)
+        of_nodes = np.bincount(self._coordinates, gradient.ravel(), 3 * len(x)).reshape(-1, 3)
+        return self.unknowns(of_nodes), Arrow(self._sum @ hessian.ravel(), self.width, self.n)

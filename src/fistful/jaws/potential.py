@@ -31,6 +31,8 @@ class Servo:
     """(2, 3) float64, m. Shift that each backing is asked for."""
     limit: float = np.inf
     """N. On each jaw."""
+    bending: float = 0.0
+    """N m / rad. Of the springs that keep the jaws from tilting."""
 
     def error(self, b: np.ndarray) -> np.ndarray:
         """(2,) float64, m. How far each target lies ahead of the backing's shift b (2, 3), along the axis."""
@@ -42,17 +44,18 @@ class Servo:
         drive = np.clip(self.stiffness * e.mean(), -self.limit, self.limit)
         return drive + self.stiffness * (e - e.mean())
 
-    def energy(self, b: np.ndarray) -> float:
-        """J."""
+    def energy(self, b: np.ndarray, tilts: np.ndarray) -> float:
+        """J. At the shifts b (2, 3), m, and tilts (2,), rad."""
         e = self.error(b)
         drive = np.clip(self.stiffness * e.mean(), -self.limit, self.limit)
         closing = 2 * drive * e.mean() - drive**2 / self.stiffness
         off = self.target - b - e[:, None] * self.inward
         apart = self.stiffness / 4 * (e[0] - e[1]) ** 2
-        return float(closing + apart + self.across / 2 * (off**2).sum())
+        bent = self.bending / 2 * (tilts**2).sum()
+        return float(closing + apart + bent + self.across / 2 * (off**2).sum())
 
-    def derivatives(self, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Gradient (6,) by b, and Hessian (6, 6)."""
+    def derivatives(self, b: np.ndarray, tilts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Gradient (8,) by tilts and b, and Hessian (8, 8)."""
         e = self.error(b)
         off = self.target - b - e[:, None] * self.inward
         k = self.stiffness if abs(self.stiffness * e.mean()) < self.limit else 0.0
@@ -61,9 +64,10 @@ class Servo:
         modes = (
             np.array([[k + self.stiffness, k - self.stiffness], [k - self.stiffness, k + self.stiffness]]) / 2
         )
-        hessian = axes.T @ modes @ axes + self.across * (np.eye(6) - axes.T @ axes)
+        hessian = self.bending * np.eye(8)
+        hessian[2:, 2:] = axes.T @ modes @ axes + self.across * (np.eye(6) - axes.T @ axes)
         gradient = -self.force(b)[:, None] * self.inward - self.across * off
-        return gradient.ravel(), hessian
+        return np.concatenate([self.bending * tilts, gradient.ravel()]), hessian
 
 
 class IncrementalPotential:
@@ -91,11 +95,11 @@ class IncrementalPotential:
           plane: Under the same vertices, if there is one.
           servo: Moves the backings.
           surface: (S,) int. Nodes of the pads among the vertices of contact, in their order.
-          common: (3 V, 18) float64. dx / d(shifts of backings, q of the object), 0 for free nodes.
+          common: (3 V, 20) float64. dx / d(tilts, shifts of backings, q of the object), 0 for free nodes.
         """
         self.pads, self.body, self.contact, self.plane, self.servo = pads, body, contact, plane, servo
         self.surface, self.common = surface, common
-        self._lever = common[3 * len(surface) :, 6:]
+        self._lever = common[3 * len(surface) :, -12:]
         # Unknown of each contact coordinate if it is a free node's, else -1.
         column = pads.column[surface].ravel()
         self._free = np.full(len(common), -1)
@@ -155,13 +159,13 @@ class IncrementalPotential:
         value = elastic + self.contact.energy(x, u) + self.body.energy(q[-12:])
         if self.plane:
             value += self.plane.energy(x, u)
-        value += self.servo.energy(q[2 * self.pads.n : -12].reshape(2, 3))
+        value += self.servo.energy(q[-18:-12].reshape(2, 3), q[-20:-18])
         off = q - self._ahead
         inertia = self.pads.mass @ off[:-12] ** 2 + off[-12:] @ self.body.mass_matrix @ off[-12:]
         return float(value + inertia / (2 * self._h**2))
 
     def system(self, q: np.ndarray, project: bool) -> tuple[np.ndarray, Arrow]:
-        """Gradient (2 n + 18,) and Hessian at q, where the contacts were found last."""
+        """Gradient (2 n + 20,) and Hessian at q, where the contacts were found last."""
         pads, n = self.pads, self.pads.n
         off, h2 = q - self._ahead, self._h**2
         gradient = np.zeros(len(q))
@@ -171,14 +175,14 @@ class IncrementalPotential:
         for i in range(2):
             arrow.bands[i][0] += pads.mass[i * n : (i + 1) * n] / h2
         corner = arrow.corner
-        corner[range(6), range(6)] += pads.mass[2 * n :] / h2
-        corner[6:, 6:] += self.body.mass_matrix / h2
+        corner[range(8), range(8)] += pads.mass[2 * n :] / h2
+        corner[-12:, -12:] += self.body.mass_matrix / h2
         rigid, rigid_hessian = self.body.derivatives(q[-12:])
         gradient[-9:] += rigid
         corner[-9:, -9:] += rigid_hessian
-        pull, pull_hessian = self.servo.derivatives(q[2 * n : -12].reshape(2, 3))
-        gradient[2 * n : -12] += pull
-        corner[:6, :6] += pull_hessian
+        pull, pull_hessian = self.servo.derivatives(q[-18:-12].reshape(2, 3), q[-20:-18])
+        gradient[-20:-12] += pull
+        corner[:8, :8] += pull_hessian
         self._add_contact(q, gradient, arrow)
         return gradient, arrow
 
@@ -215,7 +219,7 @@ class IncrementalPotential:
         arrow.flat[place[kept]] += data[both][kept]
 
     def _add_common(self, arrow: Arrow, dofs: np.ndarray, product: np.ndarray) -> None:
-        """Add the Hessian's rows `dofs` times dx / d(common unknowns), (D, 18), to sides and corner."""
+        """Add the Hessian's rows `dofs` times dx / d(common unknowns), (D, 20), to sides and corner."""
         target = self._free[dofs]
         free = target >= 0
         sides = arrow.flat[2 * arrow.bands[0].size : -COMMON * COMMON].reshape(-1, COMMON)

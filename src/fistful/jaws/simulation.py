@@ -8,15 +8,15 @@ import numpy as np
 from fistful.jaws.affine_body import AffineBody, lever, nearest_rotation
 from fistful.jaws.contact import Contact, Surfaces
 from fistful.jaws.gripper import Pad
-from fistful.jaws.newton import minimise
+from fistful.jaws.newton import COMMON, minimise
 from fistful.jaws.pad_mesh import PadMesh
 from fistful.jaws.pads import Pads
 from fistful.jaws.plane import Plane
 from fistful.jaws.potential import IncrementalPotential, Servo
 
 GRAVITY = 9.80665
-# N/m. Of the servo across the closing axis.
-_ACROSS = 1e6
+RIGID = 1e6
+"""N/m. Of what hardly gives way, such as the servo across the closing axis."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +78,15 @@ class Solid(NamedTuple):
     """m3."""
 
 
+class Hinge(NamedTuple):
+    """Where jaws bend: a small turn about it opens a jaw, its tip most."""
+
+    levers: np.ndarray
+    """(2, N) float64, m. How far each node of pad 0 and of pad 1 is from it, along the jaw."""
+    stiffness: float
+    """N m / rad."""
+
+
 class World:
     """Object and pads in motion. `q` holds the unknowns of the pads (see Pads), then the object's twelve."""
 
@@ -91,7 +100,8 @@ class World:
         *,
         friction: float,
         ground_friction: float = 0.0,
-        stiffness: float = 1e6,
+        stiffness: float = RIGID,
+        hinge: Hinge | None = None,
         plane: bool = True,
         gravity: float = GRAVITY,
     ):
@@ -106,11 +116,13 @@ class World:
           friction: Between pads and object.
           ground_friction: Of anything on the plane.
           stiffness: Of the servo along the closing axis, N/m.
+          hinge: About which jaws bend; None if they do not.
           plane: Is there a plane z = 0?
           gravity: m/s2, along -z.
         """
         self.settings = settings
-        self.pads = Pads(meshes, pad)
+        turns = None if hinge is None else -(hinge.levers[:, :, None] * inward[:, None]).reshape(-1, 3)
+        self.pads = Pads(meshes, pad, turns)
         self.body = AffineBody(solid.mass, solid.inertia_W, solid.volume)
         first, second = meshes
         self.pad_faces = np.stack([first.faces, second.faces])
@@ -130,17 +142,22 @@ class World:
         )
         self.contact = Contact(self.surfaces, settings.dhat, friction)
         ground = Plane(settings.dhat, np.full(offsets[-1], ground_friction)) if plane else None
-        common = np.zeros((3 * offsets[-1], 18))
+        common = np.zeros((3 * offsets[-1], COMMON))
         column = self.pads.column[surface].ravel()
         row = np.flatnonzero(column >= 2 * self.pads.n)
         common[row, column[row] - 2 * self.pads.n] = 1
-        common[3 * offsets[2] :, 6:] = lever(arms)
-        self.servo = Servo(inward=inward, stiffness=stiffness, across=_ACROSS, target=np.zeros((2, 3)))
+        for i in range(2):
+            common[3 * offsets[i] : 3 * offsets[i + 1], i] = self.pads.turns[
+                surface[offsets[i] : offsets[i + 1]]
+            ].ravel()
+        common[3 * offsets[2] :, -12:] = lever(arms)
+        self.servo = Servo(inward=inward, stiffness=stiffness, across=RIGID, target=np.zeros((2, 3)))
+        self.servo.bending = hinge.stiffness if hinge else 0.0
         self.potential = IncrementalPotential(
             self.pads, self.body, self.contact, ground, self.servo, surface, common
         )
         free = self.pads.rest[self.pads.free].ravel()
-        self.q = np.concatenate([free, np.zeros(6), solid.com_W, np.eye(3).ravel()])
+        self.q = np.concatenate([free, np.zeros(8), solid.com_W, np.eye(3).ravel()])
         self.v = np.zeros_like(self.q)
         self.time = 0.0
         self.gravity = gravity
@@ -164,6 +181,11 @@ class World:
         return self.q[-18:-12].reshape(2, 3)
 
     @property
+    def tilts(self) -> np.ndarray:
+        """(2,) float64, rad. How far each jaw is bent open."""
+        return self.q[-20:-18]
+
+    @property
     def com_W(self) -> np.ndarray:
         """(3,) float64, m. The object's centre of mass."""
         return self.q[-12:-9]
@@ -179,7 +201,7 @@ class World:
             n = self.pads.n
             for values, change in ((self.q, shift[i]), (self.v, speed[i])):
                 values[i * n : (i + 1) * n] += np.tile(change, n // 3)
-                values[2 * n + 3 * i : 2 * n + 3 * i + 3] += change
+                values[2 * n + 2 + 3 * i : 2 * n + 5 + 3 * i] += change
         self.servo.target = self.servo.target + shift
 
     def step(self, h: float) -> StepReport:

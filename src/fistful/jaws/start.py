@@ -10,7 +10,7 @@ from fistful.jaws.contact_mesh import contact_mesh
 from fistful.jaws.grasp import JawGrasp, Resting
 from fistful.jaws.gripper import Gripper
 from fistful.jaws.pad_mesh import PadMesh, contains, mesh_pad
-from fistful.jaws.simulation import GRAVITY, Settings, Solid, World
+from fistful.jaws.simulation import GRAVITY, RIGID, Hinge, Settings, Solid, World
 
 # Pa. From jelly to diamond; anything else is a slip of units.
 _MODULI = (1e3, 1e12)
@@ -56,7 +56,9 @@ def check_gripper(gripper: Gripper) -> None:
         )
     if not 0 <= pad.poissons_ratio <= 0.495:
         raise JawsError(f"Poisson's ratio {pad.poissons_ratio:g} lies outside 0 .. 0.495; rubber: use 0.45")
+    length = () if gripper.jaw_length is None else (("length of the jaws (m)", gripper.jaw_length),)
     for name, value in (
+        *length,
         ("thickness of the pads (m)", pad.thickness),
         ("density of the pads (kg/m3)", pad.density),
         ("opening (m)", gripper.opening),
@@ -64,7 +66,7 @@ def check_gripper(gripper: Gripper) -> None:
         ("stop energy (J)", gripper.stop_energy),
         ("closing speed (m/s)", gripper.closing_speed),
         ("lifting speed (m/s)", gripper.lifting_speed),
-        ("stiffness of the servo (N/m)", gripper.stiffness),
+        ("stiffness of the jaws (N/m)", gripper.stiffness),
     ):
         if not (np.isfinite(value) and value > 0):
             raise JawsError(f"the {name} must be a positive number, not {value}")
@@ -151,6 +153,12 @@ def make_start(resting: Resting, grasp: JawGrasp, gripper: Gripper, settings: Se
             f"the pads reach {-1e3 * below:.2f} mm below the plane; raise the grasp by more than that"
         )
     inward = np.stack([R[:, 0], -R[:, 0]])
+    hinge = None
+    if gripper.jaw_length is not None:
+        # The end of a loaded cantilever moves by s and turns by 3 s / (2 L): as about a hinge 2 L / 3 away.
+        reach = 2 / 3 * gripper.jaw_length
+        levers = np.stack([(m.nodes - p) @ R[:, 2] + reach for m in meshes])
+        hinge = Hinge(levers, gripper.stiffness * reach**2)
     world = World(
         solid,
         (meshes[0], meshes[1]),
@@ -159,7 +167,8 @@ def make_start(resting: Resting, grasp: JawGrasp, gripper: Gripper, settings: Se
         settings,
         friction=gripper.friction,
         ground_friction=gripper.ground_friction,
-        stiffness=gripper.stiffness,
+        stiffness=gripper.stiffness if hinge is None else RIGID,
+        hinge=hinge,
     )
     _check_free(world, solid, R, p, gripper)
     return Start(
