@@ -30,6 +30,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
+from fistful import __version__
 from fistful.errors import FistfulError, JawsError
 from fistful.jaws.candidates import candidates
 from fistful.jaws.contact_mesh import contact_mesh
@@ -173,6 +174,8 @@ def soak(options: argparse.Namespace) -> dict[str, Any]:
     """Intersections, inversions and unconverged steps over many grasps of many meshes."""
     wanted = -(-options.grasps // options.objects)
     work = {
+        "fistful": __version__,
+        "folder": options.folder.name,
         "grasps_per_object": wanted,
         "grippers": [gripper.record() for gripper in SOAKED],
         "settings": asdict(Settings()),

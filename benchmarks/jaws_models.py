@@ -21,6 +21,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ import numpy as np
 from PIL import Image
 
 from fistful.errors import JawsError
+from fistful.jaws.comparison import what_decides
 from fistful.jaws.contact import Contact, Surfaces
 from fistful.jaws.gripper import Gripper
 from fistful.jaws.ledger import Ledger
@@ -39,9 +41,8 @@ from fistful.jaws.models import get_model
 from fistful.jaws.outcome import Frame, Recording
 from fistful.jaws.penalty import Penalty, PenaltySettings, overlap_mm
 from fistful.jaws.penalty import simulate as penalty_simulate
-from fistful.jaws.perturbation import perturbed
 from fistful.jaws.processes import in_processes
-from fistful.jaws.robustness import Trial, run_units
+from fistful.jaws.robustness import Robustness, perturbed_trials, robustness_of_each
 from fistful.jaws.simulation import Settings
 from fistful.jaws.start import BlockedError
 from fistful.jaws.trial import simulate
@@ -123,23 +124,23 @@ def study(options: argparse.Namespace) -> dict[str, Any]:
         "format": "fistful jaws study",
         "trials": options.trials,
         "seed": options.seed,
-        "gripper": BASE.record(),
-        "settings": asdict(Settings()),
+        **what_decides(physical, BASE),
     }
-    ledger = Ledger(options.out / "study.jsonl", work)
     tried = variants()
     # The control comes second, so that what noise alone does is known early.
     rows = [(DEFAULT, BASE, options.seed), (CONTROL, BASE, options.seed + OTHER_SEED)]
     rows += [(v.name, v.gripper, options.seed) for v in tried[1:]]
-    units = [
-        Trial(f"{name} {grasp.name} {k}", "ipc", grasp.resting, pose, gripper)
+    poses = [
+        perturbed_trials(
+            f"{name} {g.name}", "ipc", g.resting, g.grasp, gripper, trials=options.trials, seed=seed + number
+        )
         for name, gripper, seed in rows
-        for number, grasp in enumerate(physical)
-        for k, pose in enumerate(perturbed(grasp.grasp, options.trials, seed + number))
+        for number, g in enumerate(physical)
     ]
-    run_units(ledger, units, options.workers, _say)
+    with Ledger(options.out / "study.jsonl", work) as ledger:
+        found = iter(robustness_of_each(poses, options.workers, ledger=ledger, progress=_say))
     names = [name for name, _, _ in rows]
-    table = {name: _row(ledger, name, physical, options.trials) for name in names}
+    table = {name: _row(list(islice(found, len(physical))), physical) for name in names}
     choices = choices_by_family(tried, {name: row["error"] for name, row in table.items()})
     base = always_success([g.results for g in physical]).mae
     _print_study(names, table, choices)
@@ -154,18 +155,15 @@ def study(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _row(ledger: Ledger, name: str, physical: Sequence[PhysicalGrasp], trials: int) -> dict[str, Any]:
+def _row(found: Sequence[Robustness], physical: Sequence[PhysicalGrasp]) -> dict[str, Any]:
     """Robustness and errors of a variant, by grasp."""
-    done = [[ledger[f"{name} {g.name} {k}"] for k in range(trials)] for g in physical]
-    robustness = [float(np.mean([unit["held"] for unit in of])) for of in done]
-    error = [abs(r - g.robustness) for r, g in zip(robustness, physical, strict=True)]
-    flat = [unit for of in done for unit in of]
+    error = [abs(r.value - g.robustness) for r, g in zip(found, physical, strict=True)]
     return {
-        "robustness": robustness,
+        "robustness": [r.value for r in found],
         "error": error,
         "mae": float(np.mean(error)),
-        "reasons": dict(Counter(unit["reason"] for unit in flat)),
-        "cpu_s_per_grasp": float(np.mean([unit["cpu_s"] for unit in flat])),
+        "reasons": dict(Counter(reason for r in found for reason in r.reasons)),
+        "cpu_s_per_grasp": float(np.mean([r.cpu_s for r in found])),
     }
 
 
@@ -275,8 +273,8 @@ def intersects(item: Object, recording: Recording, frame: Frame) -> bool:
         faces=np.concatenate(faces).astype(np.int32),
         part=np.repeat([0, 1, 2], np.diff(first)).astype(np.int32),
     )
-    settings = Settings()
-    return Contact(surfaces, settings.dhat, BASE.friction).intersects(surfaces.vertices)
+    contact = Contact(surfaces, Settings().dhat, BASE.friction)
+    return contact.intersects(surfaces.vertices, everywhere=True)
 
 
 def probe_record(probe: Probe) -> dict[str, Any]:
@@ -296,17 +294,16 @@ def penetration(options: argparse.Namespace) -> dict[str, Any]:
     physical = read_trials(options.data)[: options.count]
     work = {
         "format": "fistful jaws penetration",
-        "gripper": BASE.record(),
-        "settings": asdict(Settings()),
         "penalty": asdict(PenaltySettings()),
+        **what_decides(physical, BASE),
     }
-    ledger = Ledger(options.out / "penetration.jsonl", work)
-    probes = [Probe(model, grasp) for grasp in physical for model in MODELS]
-    todo = [probe for probe in probes if probe.key not in ledger]
-    for probe, record in zip(todo, in_processes(probe_record, todo, options.workers), strict=True):
-        ledger.add(probe.key, record)
-        _say(f"{probe.key}: {record['reason']}, {record['worst_mm']} mm")
-    done = {m: {g.name: ledger[Probe(m, g).key] for g in physical} for m in MODELS}
+    with Ledger(options.out / "penetration.jsonl", work) as ledger:
+        probes = [Probe(model, grasp) for grasp in physical for model in MODELS]
+        todo = [probe for probe in probes if probe.key not in ledger]
+        for probe, record in zip(todo, in_processes(probe_record, todo, options.workers), strict=True):
+            ledger.add(probe.key, record)
+            _say(f"{probe.key}: {record['reason']}, {record['worst_mm']} mm")
+        done = {m: {g.name: ledger[Probe(m, g).key] for g in physical} for m in MODELS}
     rows = [{"model": model, **overlap_row(list(done[model].values()))} for model in MODELS]
     print(f"{'':15} {'grasps':>6} {'median mm':>9} {'max mm':>7} {'> 0.1 mm':>8} {'ever cut':>8} "
           f"{'cut at end':>10} {'held':>5} {'CPU s':>6}")  # fmt: skip

@@ -66,6 +66,46 @@ def test_an_overhanging_face_topples(tmp_path):
     assert len([p for p in stable_poses(upright) if abs(p.R_WO[2, 2]) > 0.99]) == 2
 
 
+def test_toppling_against_plain_loops(tmp_path):
+    """Probabilities of a lumpy hull, every triangle a face, by walking from face to face."""
+    import trimesh
+
+    rng = np.random.default_rng(3)
+    points = rng.normal(size=(60, 3))
+    points *= [0.03, 0.02, 0.04] / np.linalg.norm(points, axis=1, keepdims=True)
+    item = made(tmp_path, trimesh.convex.convex_hull(points))
+    corners = item.hull_vertices - item.mass_properties.com_O
+    size = np.ptp(corners, axis=0).max()
+    sides = {tuple(f[[e, (e + 1) % 3]]): t for t, f in enumerate(item.hull_faces) for e in range(3)}
+    found = np.zeros(len(item.hull_faces))
+    for start, face in enumerate(item.hull_faces):
+        a, b, c = corners[face] / np.linalg.norm(corners[face], axis=1, keepdims=True)
+        # The angle sum of a spherical triangle, less pi.
+        share = -np.pi
+        for x, y, z in ((a, b, c), (b, c, a), (c, a, b)):
+            u, v = np.cross(x, y), np.cross(x, z)
+            share += np.arccos(u @ v / np.linalg.norm(u) / np.linalg.norm(v))
+        at = start
+        while True:
+            f = item.hull_faces[at]
+            normal = np.cross(corners[f[1]] - corners[f[0]], corners[f[2]] - corners[f[0]])
+            over = []
+            for e in range(3):
+                p, q = corners[f[e]], corners[f[(e + 1) % 3]]
+                out = np.cross(q - p, normal)
+                over.append((-p @ out / np.linalg.norm(out), sides[f[(e + 1) % 3], f[e]]))
+            if max(over)[0] + 1e-3 * size <= 0:
+                break
+            at = max(over)[1]
+        found[at] += share / (4 * np.pi)
+    poses = stable_poses(item)
+    expected = -np.sort(-found[found > 0])
+    assert 3 < len(expected) < 40
+    assert [pose.probability for pose in poses] == pytest.approx(expected, abs=1e-9)
+    for pose in poses:
+        assert ((item.vertices @ pose.R_WO.T)[:, 2] + pose.height).min() == pytest.approx(0, abs=1e-9)
+
+
 def test_a_tilted_box_is_laid_flat_by_the_smallest_turn(box):
     flat = stable_poses(box)[2].R_WO
     tilt = turn_between(np.array([0, 0, 1.0]), np.array([0, np.sin(0.03), np.cos(0.03)]))

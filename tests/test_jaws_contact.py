@@ -88,6 +88,10 @@ def test_new_neighbourhood_keeps_friction():
     fresh = Contact(surfaces, DHAT, 0.4)
     found_at(fresh, rolled)
     assert np.allclose(contact.push(rolled), fresh.push(rolled))
+    # Also when what touched at the beginning of the step is nowhere near now.
+    found_at(contact, x + np.where(surfaces.part[:, None] == 0, [0, 0, 0.02], 0.0))
+    assert contact.count == 0
+    assert np.allclose(contact.drag(u), before, rtol=1e-9, atol=1e-12)
 
 
 def turn_y(angle: float) -> np.ndarray:

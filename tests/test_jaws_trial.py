@@ -138,6 +138,28 @@ def test_too_heavy_to_lift(cube: Object):
     assert not outcome.success and outcome.reason in (Reason.NOT_LIFTED, Reason.DROPPED)
 
 
+def test_force_is_kept_after_the_energy_rule_too(cube: Object):
+    """Jaws still close when the energy is reached; they keep what they press with, not what drives them."""
+    gripper = replace(GRIPPER, stop="energy", hold="force")
+    outcome = simulate(resting(cube), from_above(), gripper, COARSE)
+    sound(outcome)
+    assert outcome.reason is Reason.HELD
+    squeezed = outcome.force_N[~outcome.lifting][-1].mean()
+    assert outcome.force_N[-1] == pytest.approx(squeezed, rel=0.02)
+
+
+def test_pads_that_meet_in_the_lift_hold_nothing(tmp_path: Path):
+    """Jaws that keep their force rise off a slippery plate and close on each other."""
+    path = tmp_path / "plate.stl"
+    trimesh.creation.box((0.006, 0.03, 0.012)).export(path)
+    item = load_object(path, units="m", voxels=4096, use_cache=False)
+    plate = Resting(item=item, p_WO=np.array([0, 0, 0.006]), R_WO=np.eye(3), mass=0.05)
+    outcome = simulate(plate, from_above(z=9e-3), replace(GRIPPER, hold="force", friction=0.0), COARSE)
+    sound(outcome)
+    assert outcome.reason is Reason.DROPPED
+    assert outcome.height_mm[-1] < 1
+
+
 @pytest.mark.parametrize(("friction", "held"), [(0.4, True), (0.05, False)])
 def test_jaws_that_bend_let_a_slippery_ball_go(ball: Object, friction: float, held: bool):
     """20 N bend jaws of 5e3 N/m and 6 cm by 0.1 rad: a wedge that opens to the tips.

@@ -17,7 +17,7 @@ from fistful.jaws.robustness import (
     TRIALS,
     Robustness,
     Say,
-    Trial,
+    Unit,
     perturbed_trials,
     robustness_of_each,
 )
@@ -88,7 +88,12 @@ def compare(
     for name in chosen:
         get_model(name)
     physical = read_trials(data, mass=mass)
-    work = {"format": "fistful jaws compare", "trials": trials, "seed": seed, **_what(physical, gripper)}
+    work = {
+        "format": "fistful jaws compare",
+        "trials": trials,
+        "seed": seed,
+        **what_decides(physical, gripper),
+    }
     asked = [
         perturbed_trials(
             f"{name} {g.name}", name, g.resting, g.grasp, gripper, trials=trials, seed=seed + number
@@ -132,14 +137,14 @@ def grid(
     physical = read_trials(data, mass=mass)
     results = [grasp.results for grasp in physical]
     pads = {"rectangular": replace(gripper.pad, outline=_rectangular(gripper)), "rounded": gripper.pad}
-    work = {"format": "fistful jaws grid", **_what(physical, gripper)}
+    work = {"format": "fistful jaws grid", **what_decides(physical, gripper)}
     cells = [(shape, E, mu) for shape in pads for E in moduli for mu in frictions]
     asked = []
     for shape, E, mu in cells:
         pad = replace(pads[shape], youngs_modulus=E)
         changed = replace(gripper, pad=pad, friction=mu)
         asked += [
-            [Trial(f"{shape} {E:g} {mu:g} {g.name}", "ipc", g.resting, g.grasp, changed)] for g in physical
+            [Unit(f"{shape} {E:g} {mu:g} {g.name}", "ipc", g.resting, g.grasp, changed)] for g in physical
         ]
     with Ledger(out / "units.jsonl", work) as ledger:
         found = robustness_of_each(asked, workers, ledger=ledger, progress=progress)
@@ -159,7 +164,7 @@ def _row(found: Sequence[Robustness], results: Sequence[Sequence[bool]]) -> dict
     }
 
 
-def _what(physical: Sequence[PhysicalGrasp], gripper: Gripper) -> dict[str, Any]:
+def what_decides(physical: Sequence[PhysicalGrasp], gripper: Gripper) -> dict[str, Any]:
     """What decides every unit: data, gripper, settings and version."""
     parts = []
     for g in physical:

@@ -130,6 +130,8 @@ class Contact:
         """Renew the neighbourhood, and what refers to its numbering: the friction of this time step."""
         faces, part = self._surfaces.faces, self._surfaces.part
         close = neighbourhood(x, faces, part, _NEIGHBOURHOOD)
+        if self._lagged_at is not None:
+            close = np.union1d(close, neighbourhood(self._lagged_at, faces, part, _NEIGHBOURHOOD))
         self.near = np.unique(faces[close])
         local = np.searchsorted(self.near, faces[close]).astype(np.int32)
         self._mesh = self._mesh_of(Surfaces(self._surfaces.vertices[self.near], local, part[self.near]))

@@ -25,7 +25,7 @@ _recent: dict[tuple[str, int], ContactMesh] = {}
 
 
 def contact_mesh(item: Object, max_faces: int) -> ContactMesh:
-    """The surface of an object, simplified to `max_faces` if it has more; a note then states the error.
+    """The surface of an object, simplified if it has more than `max_faces`; a note then states the error.
 
     Raises:
       JawsError: The mesh is open or cuts itself.
@@ -81,7 +81,7 @@ def simplify(vertices: np.ndarray, faces: np.ndarray, max_faces: int) -> Contact
 
     mesh = manifold3d.Mesh64(vert_properties=np.array(vertices, float), tri_verts=faces.astype(np.uint64))
     solid = manifold3d.Manifold(mesh)
-    if solid.status() != manifold3d.Error.NoError:
+    if solid.status() != manifold3d.Error.NoError or not solid.num_tri():
         raise JawsError(f"a mesh of {len(faces):,} faces could not be simplified: {solid.status()}")
     low, high = 1e-6 * float(np.ptp(vertices, axis=0).max()), _COARSEST
     while not (simple := solid.simplify(high)).num_tri():

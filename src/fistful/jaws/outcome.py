@@ -18,7 +18,7 @@ class Reason(StrEnum):
     NOT_CLOSED = "not closed"
     """The jaws pushed, but never both with the force or energy asked for."""
     DROPPED = "dropped"
-    """Lifted without both pads on the object."""
+    """Lifted without both pads on the object, or with nothing left between them."""
     NOT_LIFTED = "not lifted"
     """The jaws went up, but a part of the object stayed down."""
     BLOCKED = "blocked"

@@ -97,7 +97,7 @@ def robustness(
     return found
 
 
-class Trial(NamedTuple):
+class Unit(NamedTuple):
     """One pose for one model: a unit of work."""
 
     key: str
@@ -119,28 +119,27 @@ def perturbed_trials(
     shift: float = SHIFT,
     turn: float = TURN,
     lever: float = LEVER,
-) -> list[Trial]:
+) -> list[Unit]:
     """The units of one robustness, with the keys "KEY 0", "KEY 1" ... No I/O."""
     if trials < 1:
         raise JawsError(f"trials is {trials}; a robustness needs at least one")
     poses = perturbed(grasp, trials, seed, shift, turn, lever=lever)
-    return [Trial(f"{key} {k}", model, resting, pose, gripper) for k, pose in enumerate(poses)]
+    return [Unit(f"{key} {k}", model, resting, pose, gripper) for k, pose in enumerate(poses)]
 
 
 def robustness_of_each(
-    grasps: Sequence[Sequence[Trial]],
+    poses: Sequence[Sequence[Unit]],
     workers: int,
     *,
     ledger: Ledger | None = None,
     progress: Say = lambda _: None,
 ) -> list[Robustness]:
-    """One robustness for the trials of each grasp; all of them share the processes and the ledger."""
-    units = [unit for trials in grasps for unit in trials]
-    verdicts = iter(run_units(ledger, units, workers, progress))
-    return [Robustness(verdicts=tuple(islice(verdicts, len(trials)))) for trials in grasps]
+    """One robustness for the poses of each grasp; all of them share the processes and the ledger."""
+    verdicts = iter(run_units(ledger, [unit for of in poses for unit in of], workers, progress))
+    return [Robustness(verdicts=tuple(islice(verdicts, len(of)))) for of in poses]
 
 
-def run_units(ledger: Ledger | None, units: Sequence[Trial], workers: int, progress: Say) -> list[Verdict]:
+def run_units(ledger: Ledger | None, units: Sequence[Unit], workers: int, progress: Say) -> list[Verdict]:
     """The verdict on each unit, in their order. Does what the ledger does not have yet and keeps it there."""
     known = {} if ledger is None else ledger.records
     verdicts = {unit.key: Verdict(**known[unit.key]) for unit in units if unit.key in known}
@@ -156,7 +155,7 @@ def run_units(ledger: Ledger | None, units: Sequence[Trial], workers: int, progr
     return [verdicts[unit.key] for unit in units]
 
 
-def judge(unit: Trial) -> Verdict:
+def judge(unit: Unit) -> Verdict:
     """What a model says of one pose, and at what cost; a simulator also says why."""
     model = get_model(unit.model) if isinstance(unit.model, str) else unit.model
     if isinstance(model, Simulator):

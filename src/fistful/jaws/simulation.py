@@ -42,7 +42,7 @@ class Settings:
     pad_layers: int = 2
     """Of tetrahedra through the thickness of a pad."""
     max_faces: int = 4000
-    """An object with more is simplified for contact."""
+    """An object with more is simplified for contact, as long as that moves its surface by little."""
     max_steps: int = 600
     """Time steps of one grasp."""
     max_cpu_s: float = 60.0

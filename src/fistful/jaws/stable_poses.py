@@ -10,6 +10,8 @@ from fistful.objects.object import Object
 
 # Hull triangles whose normals differ by less than this (rad) are one face to stand on.
 _COPLANAR = 2e-3
+# Poses of a round object are as many as its hull has triangles; these are the most that are told apart.
+_MOST = 2000
 # Of the object's size: a centre of mass this near to the rim of a face does not rest on it.
 _RIM = 1e-3
 
@@ -22,41 +24,43 @@ class StablePose(NamedTuple):
     probability: float  # that an object dropped in a random orientation ends up so; sums to 1
 
 
-class _Facet(NamedTuple):
-    """A flat face of the convex hull."""
+class _Facets(NamedTuple):
+    """The F flat faces of the convex hull."""
 
-    normal: np.ndarray  # (3,) outward
-    share: float  # of the full solid angle around the centre of mass
-    triangles: np.ndarray  # indices of hull triangles
+    normals: np.ndarray  # (F, 3) float64, outward
+    shares: np.ndarray  # (F,) float64, of the full solid angle around the centre of mass
+    offsets: np.ndarray  # (F,) float64, m. From the object's origin to the plane that the object would lie on
+    topples_to: np.ndarray  # (F,) int. The face behind the edge that the centre of mass is farthest beyond
+    beyond: np.ndarray  # (F,) float64, m. By how much it is; the face is stable if this is not positive
 
 
 def stable_poses(item: Object) -> list[StablePose]:
-    """The stable poses of an object, most probable first. No I/O.
+    """The stable poses of an object, most probable first, 2,000 at most. No I/O.
 
     A face of the hull is stable if the centre of mass projects into it. The object is dropped slowly with
     every orientation equally likely: it lands on a face with the probability of the solid angle that the face
     takes up around the centre of mass; from an unstable face it topples over the edge that the centre lies
     farthest beyond (Goldberg et al., 1999, quasi-static).
     """
-    facets, neighbour, beyond = _facets(item)
-    probability = np.zeros(len(facets))
-    for start in range(len(facets)):
-        at = start
-        # Each toppling lowers the centre of mass, so no face is met twice.
-        for _ in range(len(facets)):
-            if beyond[at] <= 0:
-                break
-            at = neighbour[at]
-        probability[at] += facets[start].share
-    rests = [k for k in range(len(facets)) if beyond[k] <= 0 and probability[k] > 0]
+    facets = _facets(item)
+    stable = facets.beyond <= 0
+    # Each toppling lowers the centre of mass, so no face is met twice; each round doubles the topplings.
+    ends = np.where(stable, np.arange(len(stable)), facets.topples_to)
+    for _ in range(len(stable).bit_length()):
+        ends = ends[ends]
+    probability = np.where(stable, np.bincount(ends, facets.shares, len(stable)), 0.0)
+    rests = [int(k) for k in np.argsort(-probability, kind="stable")[:_MOST] if probability[k] > 0]
     if not rests:
         raise JawsError(f"{item.name} has no stable pose: no flat face of its hull lies under its centre")
-    total = sum(probability[k] for k in rests)
-    poses = []
-    for k in sorted(rests, key=lambda k: -probability[k]):
-        R = turn_between(facets[k].normal, np.array([0.0, 0.0, -1.0]))
-        poses.append(StablePose(R, _height(item, R), float(probability[k] / total)))
-    return poses
+    down = np.array([0.0, 0.0, -1.0])
+    return [
+        StablePose(
+            turn_between(facets.normals[k], down),
+            float(facets.offsets[k]),
+            float(probability[k] / probability.sum()),
+        )
+        for k in rests
+    ]
 
 
 def rest(item: Object, pose: StablePose, mass: float) -> Resting:
@@ -84,67 +88,63 @@ def turn_between(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return rotation_about(axis / np.linalg.norm(axis), np.arctan2(sine, a @ b))
 
 
-def _height(item: Object, R_WO: np.ndarray) -> float:
-    return -float((item.vertices @ R_WO.T)[:, 2].min())
-
-
-def _facets(item: Object) -> tuple[list[_Facet], np.ndarray, np.ndarray]:
-    """The flat faces of the hull; over which of them each topples, and by how much (> 0: it does), m."""
+def _facets(item: Object) -> _Facets:
     corners = item.hull_vertices - item.mass_properties.com_O
     triangles = item.hull_faces
     a, b, c = np.moveaxis(corners[triangles], 1, 0)
-    normals = np.cross(b - a, c - a)
-    length = np.linalg.norm(normals, axis=1, keepdims=True)
-    normals = np.divide(normals, length, out=np.zeros_like(normals), where=length > 0)
+    area = np.cross(b - a, c - a)
+    length = np.linalg.norm(area, axis=1, keepdims=True)
     other = _neighbours(triangles)
-    label = _grown(normals, other)
-    size = float(np.ptp(corners, axis=0).max())
-    facets, neighbour, beyond = [], [], []
-    shares = _solid_angles(a, b, c) / (4 * np.pi)
-    for k in range(label.max() + 1):
-        mine = np.flatnonzero(label == k)
-        normal = (normals * length)[mine].sum(axis=0)
-        normal /= np.linalg.norm(normal)
-        worst, over = -np.inf, k
-        for t in mine:
-            for edge in range(3):
-                if label[other[t, edge]] == k:
-                    continue
-                p, q = corners[triangles[t, edge]], corners[triangles[t, (edge + 1) % 3]]
-                outward = np.cross(q - p, normal)
-                # The centre of mass is the origin; positive if it lies beyond this edge.
-                distance = float(-p @ outward / max(np.linalg.norm(outward), 1e-300))
-                if distance > worst:
-                    worst, over = distance, int(label[other[t, edge]])
-        facets.append(_Facet(normal, float(shares[mine].sum()), mine))
-        neighbour.append(over)
-        beyond.append(worst + _RIM * size)
-    return facets, np.array(neighbour), np.array(beyond)
+    label = _grown(np.divide(area, length, out=np.zeros_like(area), where=length > 0), other)
+    count = int(label.max()) + 1
+    normals = np.stack([np.bincount(label, area[:, i], count) for i in range(3)], axis=1)
+    normals /= np.linalg.norm(normals, axis=1, keepdims=True)
+    offsets = np.full(count, -np.inf)
+    places_O = item.hull_vertices[triangles]
+    np.maximum.at(offsets, label, np.einsum("tki,ti->tk", places_O, normals[label]).max(axis=1))
+    # Edges between two faces, and how far the centre of mass, here the origin, lies beyond each.
+    inner, edge = np.nonzero(label[other] != label[:, None])
+    p, q = corners[triangles[inner, edge]], corners[triangles[inner, (edge + 1) % 3]]
+    outward = np.cross(q - p, normals[label[inner]])
+    outward /= np.maximum(np.linalg.norm(outward, axis=1, keepdims=True), 1e-300)
+    distance = -np.einsum("ei,ei->e", p, outward)
+    worst = np.lexsort((-distance, label[inner]))
+    worst = worst[np.unique(label[inner][worst], return_index=True)[1]]
+    return _Facets(
+        normals=normals,
+        shares=np.bincount(label, _solid_angles(a, b, c) / (4 * np.pi), count),
+        offsets=offsets,
+        topples_to=label[other[inner[worst], edge[worst]]],
+        beyond=distance[worst] + _RIM * float(np.ptp(corners, axis=0).max()),
+    )
 
 
 def _neighbours(triangles: np.ndarray) -> np.ndarray:
     """(T, 3) int. The triangle across the edges 01, 12 and 20 of each."""
-    across = {}
-    for t, corners in enumerate(triangles):
-        for edge in range(3):
-            across[int(corners[edge]), int(corners[(edge + 1) % 3])] = t
-    return np.array([[across[int(t[(e + 1) % 3]), int(t[e])] for e in range(3)] for t in triangles])
+    edges = np.stack([triangles, np.roll(triangles, -1, axis=1)], axis=2).reshape(-1, 2)
+    size = int(triangles.max()) + 1
+    there, back = edges @ [size, 1], edges @ [1, size]
+    order = np.argsort(there)
+    return (order[np.searchsorted(there, back, sorter=order)] // 3).reshape(-1, 3)
 
 
 def _grown(normals: np.ndarray, other: np.ndarray) -> np.ndarray:
     """(T,) int. Triangles that are connected and face the way of the first of their group, by number."""
     label = np.full(len(normals), -1)
-    for seed in range(len(normals)):
+    # Most of a round hull has no neighbour that faces its way.
+    alike = np.linalg.norm(normals[other] - normals[:, None], axis=2).min(axis=1) < _COPLANAR
+    label[~alike] = np.flatnonzero(~alike)
+    for seed in np.flatnonzero(alike):
         if label[seed] >= 0:
             continue
-        label[seed] = number = label.max() + 1
+        label[seed] = seed
         front = [seed]
         while front:
             for t in other[front.pop()]:
                 if label[t] < 0 and np.linalg.norm(normals[t] - normals[seed]) < _COPLANAR:
-                    label[t] = number
+                    label[t] = seed
                     front.append(t)
-    return label
+    return np.unique(label, return_inverse=True)[1]
 
 
 def _solid_angles(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:

@@ -175,11 +175,13 @@ class _Trial:
                     break
         else:
             raise _End(Reason.NOT_CLOSED)
-        drive = world.servo.force(world.shifts)
-        # Beyond its limit the servo's force does not depend on how far the target is.
-        ahead = drive / world.servo.stiffness + (_FOLLOW if g.hold == "force" else 0.0)
+        ahead = world.servo.force(world.shifts) / world.servo.stiffness
+        world.servo.limit = np.inf
+        if g.hold == "force":
+            # With the energy rule the jaws still move, so what drives them is not what they press with.
+            world.servo.limit = g.closing_force if by_force else forces.mean()
+            ahead += _FOLLOW  # Beyond its limit, the servo's force is the same for any target.
         world.servo.target = world.shifts + ahead[:, None] * self.start.inward
-        world.servo.limit = drive.mean() if g.hold == "force" else np.inf
         self.log.squeezed = (world.com_W.copy(), world.turn_W, self._jaws())
 
     def lift(self) -> Reason:
