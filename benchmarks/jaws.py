@@ -46,7 +46,7 @@ from fistful.objects import Object, load_object
 
 DENSITY = 300.0  # kg/m3. Household things are hollow, or of wood.
 MESHES = (".obj", ".ply", ".stl")
-FACES = (500, 1000, 2000, 4000)
+FACES = (1000, 2000, 4000)
 PADS = ((6e-3, 1), (4e-3, 2), (2.5e-3, 2), (2e-3, 3))  # m, edges; layers
 STEPS = (5e-4, 1e-3, 4e-3)  # s
 POSES = 4  # of each object of the soak

@@ -42,7 +42,7 @@ from fistful.jaws.outcome import Frame, Recording
 from fistful.jaws.penalty import Penalty, PenaltySettings, overlap_mm
 from fistful.jaws.penalty import simulate as penalty_simulate
 from fistful.jaws.processes import in_processes
-from fistful.jaws.robustness import Robustness, perturbed_trials, robustness_of_each
+from fistful.jaws.robustness import Robustness, perturbed_units, robustness_of_each
 from fistful.jaws.simulation import Settings
 from fistful.jaws.start import BlockedError
 from fistful.jaws.trial import simulate
@@ -131,7 +131,7 @@ def study(options: argparse.Namespace) -> dict[str, Any]:
     rows = [(DEFAULT, BASE, options.seed), (CONTROL, BASE, options.seed + OTHER_SEED)]
     rows += [(v.name, v.gripper, options.seed) for v in tried[1:]]
     poses = [
-        perturbed_trials(
+        perturbed_units(
             f"{name} {g.name}", "ipc", g.resting, g.grasp, gripper, trials=options.trials, seed=seed + number
         )
         for name, gripper, seed in rows

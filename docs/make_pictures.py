@@ -12,7 +12,13 @@ from pathlib import Path
 from PIL import Image
 
 import fistful as ff
+from fistful.jaws.candidates import candidates
+from fistful.jaws.gripper import Gripper
+from fistful.jaws.jaw_run import JawRun
+from fistful.jaws.stable_poses import rest, stable_poses
+from fistful.jaws.trial import simulate
 from fistful.objects.generators import GENERATORS
+from fistful.view.jaw_picture import jaw_picture
 from fistful.view.picture import grasp_picture, hand_sheet, object_sheet, plan_picture, sheet
 
 FOLDER = Path(__file__).parent / "pictures"
@@ -55,6 +61,17 @@ def objects() -> Image.Image:
     return object_sheet([(name, mesh.vertices, mesh.faces) for name, mesh in meshes.items()])
 
 
+def jaws() -> Image.Image:
+    """The best planned grasp of a duck of 100 g by soft jaws."""
+    item = ff.load_object("duck")
+    resting, gripper = rest(item, stable_poses(item)[0], mass=0.1), Gripper(opening=0.06)
+    grasp = candidates(resting, gripper, count=20)[0]
+    outcome = simulate(resting, grasp, gripper, record=True)
+    if not outcome.success:
+        raise RuntimeError(f"soft jaws do not hold the duck: {outcome.reason}; choose another object")
+    return jaw_picture(JawRun.of(resting, grasp, gripper, outcome))
+
+
 def pictures() -> dict[str, Callable[[], Image.Image]]:
     """What makes each picture, by its name."""
     hands = {f"hand_{name}": lambda name=name: hand_sheet(ff.load_hand(name)) for name in ff.hand_names()}
@@ -62,6 +79,7 @@ def pictures() -> dict[str, Callable[[], Image.Image]]:
         "objects": objects,
         "plan_allegro": lambda: plan_picture(planned("allegro", FIRST)),
         "grid": grid,
+        "jaws": jaws,
     }
 
 

@@ -13,6 +13,7 @@ SAYS = {
     "03_your_own_hand": "left-right: left_pad - right_pad",
     "04_plan": "from three chosen grasps: ",
     "05_validate": "strict: ",
+    "06_soft_jaws": "0 intersections",
 }
 
 

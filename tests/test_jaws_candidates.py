@@ -5,9 +5,9 @@ import pytest
 
 from fistful.errors import JawsError
 from fistful.geometry.mesh_distance import MeshDistance
-from fistful.jaws.candidates import CLEARANCE, STEEPEST, _Clear, candidates
+from fistful.jaws.candidates import CLEARANCE, STEEPEST, _Clear, candidates, shortage
 from fistful.jaws.grasp import JawGrasp
-from fistful.jaws.gripper import Gripper
+from fistful.jaws.gripper import Gripper, Pad, rectangle
 from fistful.jaws.patch import outline_points, press, surface
 from fistful.jaws.reach import Reach
 from fistful.jaws.stable_poses import laid_flat, rest, stable_poses, turn_between
@@ -194,11 +194,18 @@ def test_a_thin_rod_through_a_finger_is_a_collision(tmp_path):
 def test_there_may_be_none(box):
     upright = rest(box, stable_poses(box)[0], 0.05)
     assert candidates(upright, Gripper(opening=0.015)) == []
+    assert "needs 22 mm" in shortage(upright, Gripper(opening=0.015))
+    assert "100 % are too wide for 15 mm" in shortage(upright, Gripper(opening=0.015))
+    # On its side, 20 mm high, under pads that are too long to be drawn back.
+    long = Gripper(pad=Pad(outline=rectangle(0.016, 0.2)), opening=0.05)
+    assert candidates(upright, long) == [] and "or the plane" in shortage(upright, long)
 
 
 @pytest.mark.parametrize(("change", "message"), [({"count": 0}, "count"), ({"rolls": 0}, "rolls")])
 def test_senseless_requests_are_refused(lifted, change, message):
     with pytest.raises(JawsError, match=message):
         candidates(lifted, Gripper(), **change)
-    with pytest.raises(JawsError, match="friction"):
+    with pytest.raises(JawsError, match="friction is 0"):
         candidates(lifted, Gripper(friction=0.0))
+    with pytest.raises(JawsError, match="seed is -1"):
+        candidates(lifted, Gripper(), seed=-1)

@@ -15,13 +15,19 @@ import trimesh
 from PIL import Image
 
 from fistful.cli import main
+from fistful.cli.console import save_picture
+from fistful.cli.jaws import _folder, _grasp_row, _unfinished
 from fistful.cli.jaws_options import GripperOptions, frame_about
 from fistful.errors import JawsError
-from fistful.jaws.jaw_run import is_jaw_run, load_jaw_run
+from fistful.jaws.grasp import JawGrasp
+from fistful.jaws.jaw_run import FILES, check_folder, is_jaw_run, load_jaw_run
+from fistful.jaws.robustness import Robustness
+from fistful.jaws.verdict import Verdict
 from fistful.view.heat_map import heat_map
 from fistful.view.strain import SHADES, node_levels, patches, ramp
 
 pytest.importorskip("ipctk")
+GRASP = JawGrasp(p_WG=np.zeros(3), R_WG=np.eye(3))
 
 
 def run(*arguments: str) -> int:
@@ -120,13 +126,62 @@ def test_damaged_or_other_folders_are_said(
     (simulated / "lifts.jsonl").unlink()
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from PIL import Image
+from fistful.cli.console import save_picture
+from fistful.jaws.jaw_run import load_jaw_run
+from fistful.view.animation import save_gif
+
+folder, image = Path(sys.argv[1]), Image.new("RGB", (8, 8))
+run = load_jaw_run(folder)
+Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+for write in (
+    lambda: run.save(folder),
+    lambda: save_picture(image, folder / "picture.png"),
+    lambda: save_gif([image], folder / "animation.gif"),
+):
+    child = os.fork()
+    if not child:
+        write()
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_what_a_killed_writer_leaves_is_in_nobodys_way(simulated: Path, tmp_path: Path):
+    folder = Path(shutil.copytree(simulated, tmp_path / "copy"))
+    subprocess.run([sys.executable, "-c", KILLED, str(folder)], check=True)
+    assert sum(path.name not in FILES for path in folder.iterdir()) == 3
+    check_folder(folder)
+    load_jaw_run(simulated).save(folder)
+    assert {path.name for path in folder.iterdir()} == {"jaws.json", "recording.npz"}
+    for strange in ("thesis.tex.12.tmp", "jaws.json.tmp", "jaws.json.12.tmp.bak"):
+        (folder / strange).touch()
+        with pytest.raises(JawsError, match="holds something else"):
+            check_folder(folder)
+        (folder / strange).unlink()
+
+
+def test_a_picture_that_can_not_be_written_leaves_nothing(tmp_path: Path):
+    class Broken(Image.Image):
+        def save(self, fp, *_, **__):
+            (fp if isinstance(fp, Path) else Path(fp.name)).write_bytes(b"half of it")
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        save_picture(Broken(), tmp_path / "new" / "a.png")
+    assert not list((tmp_path / "new").iterdir())
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("simulate", "cube"), "no grasp of cube found"),
         (("simulate", "egg", "--rest", "999"), "not 999"),
         (("simulate", "egg", "--opening-mm", "60", "--candidate", "-1"), "there is no -1"),
-        (("simulate", "egg", "--mass-g", "0"), "mass_g is 0"),
+        (("simulate", "egg", "--mass-g", "0"), "--mass-g is 0"),
         (
             ("simulate", "egg", "--centre-mm", "0", "0", "30", "--axis", "0", "0", "0"),
             "has to be a direction",
@@ -139,7 +194,16 @@ def test_damaged_or_other_folders_are_said(
         (("simulate", "egg", "--opening-mm", "60", "--youngs-modulus", "-1"), "Young's modulus -1 Pa"),
         (("simulate", "egg", "--pad-size-mm", "16", "0", "2"), "are positive"),
         (("robustness", "egg", "--model", "no-such"), "no-such"),
-        (("grasp", "egg", "--trials", "0"), "at least 1"),
+        (("grasp", "egg", "--trials", "0"), "--trials is 0"),
+        (("grasp", "egg", "--seed", "-1", "--opening-mm", "60"), "seed is -1"),
+        (("grasp", "egg", "--force", "0"), "closing force"),
+        (("grasp", "egg", "--force", "inf"), "closing force"),
+        (("grasp", "egg", "--mass-g", "inf"), "--mass-g is inf"),
+        (("grasp", "egg", "--opening-mm", "-5"), "opening"),
+        (("simulate", "egg", "--candidate", "99999"), "--candidate is 99999"),
+        (("simulate", "egg", "--axis", "0", "1", "0"), "give --centre-mm too"),
+        (("simulate", "egg", "--pad-size-mm", "0.1", "0.1", "0.01"), "0.1 mm, lies outside"),
+        (("simulate", "egg", "--centre-mm", "0", "0", "30", "--roll-deg", "180"), "from under the plane"),
         (("compare", "--data", "nowhere"), "nowhere"),
         (("compare", "--data", "nowhere", "--models", "rech"), "rech"),
         (("grid", "--data", "nowhere"), "nowhere"),
@@ -171,20 +235,24 @@ COMMAND = ("grasp", "block.stl", "--units", "m", "--mass-g", "20", "--count", "2
            "--no-picture")  # fmt: skip
 
 
-def kept_after(signal_: int, wanted: int, *more: str) -> tuple[int, str]:
-    """Start `grasp` as a process, signal it when a ledger has as many lifts; those kept, and what it said."""
+def kept_after(signal_: int, wanted: int, *more: str, group: bool = False) -> tuple[int, str]:
+    """Start `grasp` as a process, signal it when a ledger has as many lifts; those kept, and what it said.
+
+    `group` signals its workers too, as a terminal does.
+    """
     process = subprocess.Popen(
         [sys.executable, "-m", "fistful.cli", "jaws", *COMMAND, *more],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
     ledger, deadline = Path("runs/jaws-1/lifts.jsonl"), time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
         if ledger.exists() and ledger.read_bytes().count(b"\n") > wanted:
             break
         time.sleep(0.01)
-    process.send_signal(signal_)
+    (os.killpg if group else os.kill)(process.pid, signal_)
     _, err = process.communicate(timeout=60)
     assert process.returncode == (130 if signal_ == signal.SIGINT else -signal_), err
     return ledger.read_bytes().count(b"\n") - 1, err
@@ -221,6 +289,31 @@ def test_interrupted_grasps_go_on(capsys: pytest.CaptureFixture[str]):
     assert ends[0] == ends[1] | {"out": "runs/jaws-1"}
 
 
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_ctrl_c_with_workers_keeps_finished_lifts():
+    trimesh.creation.box([0.03, 0.03, 0.03]).export("block.stl")
+    kept, told = kept_after(signal.SIGINT, 1, "--workers", "2", group=True)
+    assert 1 <= kept < 4 and "Traceback" not in told
+    assert f"interrupted; {kept} of 4 lifts are kept in runs/jaws-1" in told
+
+
+def test_an_error_says_what_is_kept(capsys: pytest.CaptureFixture[str]):
+    path = Path("mine/lifts.jsonl")
+    for count in (0, 1):
+        with pytest.raises(JawsError, match="lost"), _unfinished(path, {}, 4) as ledger:
+            for k in range(count):
+                ledger.add(f"grasp 0 {k}", {})
+            raise JawsError("a worker is lost")
+        told = (
+            "1 of 4 lifts are kept in mine; the same command with --out mine goes on"
+            in capsys.readouterr().err
+        )
+        assert path.exists() == told == bool(count)
+    with _unfinished(path, {}, 4):
+        pass
+    assert not path.exists(), "finished"
+
+
 @pytest.mark.skipif(os.name == "nt", reason="no locks")
 def test_a_folder_in_use_is_left_alone(assets: Path, capsys: pytest.CaptureFixture[str]):
     from fistful.jaws.ledger import Ledger
@@ -231,12 +324,35 @@ def test_a_folder_in_use_is_left_alone(assets: Path, capsys: pytest.CaptureFixtu
     assert "mine/units.jsonl is in use by another process" in capsys.readouterr().err
 
 
-def test_an_error_leaves_no_folder_behind(capsys: pytest.CaptureFixture[str]):
+def test_an_error_leaves_no_folder_behind(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
     """Said by the simulator, when the ledger has begun already."""
-    arguments = ("grasp", "egg", "--opening-mm", "60", "--youngs-modulus", "-1", "--workers", "1")
-    assert run(*arguments) == run(*arguments, "--out", "mine") == 2
-    assert "Young's modulus -1 Pa" in capsys.readouterr().err
+
+    def fails(*_, ledger, **__):
+        assert ledger.path.exists()
+        raise JawsError("can not be simulated")
+
+    monkeypatch.setattr("fistful.cli.jaws.planned", lambda *_: [GRASP])
+    monkeypatch.setattr("fistful.jaws.robustness.robustness_of_each", fails)
+    assert run("grasp", "cube") == run("grasp", "cube", "--out", "mine") == 2
+    assert capsys.readouterr().err.count("can not be simulated") == 2
     assert not Path("runs").exists() and not Path("mine").exists()
+
+
+def test_only_folders_that_were_made_are_gone_again():
+    for theirs in ("runs", "a"):
+        Path(theirs).mkdir()
+    with _folder(None) as folder:
+        assert folder.is_dir()
+    for wanted in (Path("a"), Path("a/b/c"), Path("d/e")):
+        with _folder(wanted) as folder:
+            folder.mkdir(parents=True, exist_ok=True)
+    assert sorted(path.name for path in Path().rglob("*")) == ["a", "runs"]
+    with _folder(Path("d/e")) as folder:
+        folder.mkdir(parents=True)
+        (folder / "jaws.json").touch()
+    assert Path("d/e/jaws.json").exists()
 
 
 def test_options_that_a_model_does_not_use_are_said(capsys: pytest.CaptureFixture[str]):
@@ -244,14 +360,35 @@ def test_options_that_a_model_does_not_use_are_said(capsys: pytest.CaptureFixtur
     stiff = ("--jaw-stiffness", "1e4", "--force", "10")
     assert run("robustness", "egg", "--model", "soft-point", *common, *stiff, "--pads", "rectangular") == 0
     assert (
-        "note: soft-point does not use --pads, --jaw-stiffness; pads only change which grasps are planned\n"
-        in capsys.readouterr().err
-    )
+        "note: soft-point does not use --pads, --jaw-stiffness; which grasps are planned depends on --pads "
+        "all the same\n"
+    ) in capsys.readouterr().err
+    GripperOptions(pad_size_mm=(10.0, 20.0, 2.0)).tell_unused("soft-point")
+    assert "planned depends on --pad-size-mm" in capsys.readouterr().err
+    GripperOptions(jaw_stiffness=1e4).tell_unused("soft-point")
+    assert "planned" not in capsys.readouterr().err
     assert run("robustness", "egg", "--model", "reach", *common, "--pads", "rectangular") == 0
     assert "does not use" not in capsys.readouterr().err
     assert GripperOptions(stop="energy", force=10.0).unused("ipc") == ["--force"]
     assert GripperOptions(stop="energy", force=10.0).unused("mujoco") == ["--stop"]
     assert GripperOptions(force=10.0, jaw_stiffness=1e4).unused("ipc") == []
+
+
+def test_blocked_poses_have_not_moved_by_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    held, blocked = Verdict(True, 1.0, "held", 0, 3.0), Verdict(False, 0.0, "blocked", 0, 0.0)
+    row = _grasp_row(0, GRASP, Robustness(verdicts=(held, blocked)))
+    assert row["displacement_mm"] == 3.0 and row["robustness"] == 0.5
+    none = Robustness(verdicts=(blocked, blocked))
+    monkeypatch.setattr("fistful.jaws.robustness.robustness_of_each", lambda *_, **__: [none])
+    monkeypatch.setattr("fistful.cli.jaws.planned", lambda *_: [GRASP])
+    monkeypatch.setattr("fistful.cli.jaws._recorded", lambda *_, **__: {"reason": "blocked"})
+    arguments = ("grasp", "cube", "--count", "1", "--trials", "2")
+    assert run(*arguments) == 0
+    assert "0.00         -   0.00  2 x blocked" in capsys.readouterr().out
+    assert run(*arguments, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["grasps"][0]["displacement_mm"] is None
 
 
 def test_robustness_by_any_model(capsys: pytest.CaptureFixture[str]):
@@ -317,6 +454,17 @@ def test_the_page_of_jaws(simulated: Path, browser):
         page.wait_for_timeout(1500)
         assert np.mean(np.abs(settled_pixels(page) - lifted).max(axis=2) > 20) > 0.02
         page.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"), [(("--moduli", "-1"), "-1 Pa"), (("--moduli",), "at least one")]
+)
+def test_a_senseless_grid_is_refused(
+    assets: Path, options: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+):
+    data = str(assets / "ipc_graspsim")
+    assert run("grid", "--data", data, "--out", "g", *options) == 2
+    assert words in capsys.readouterr().err and not Path("g").exists()
 
 
 def test_a_small_grid(assets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -224,6 +224,12 @@ def test_force_is_of_no_effect_with_the_energy_rule(cube: Object):
         (replace(GRIPPER, opening=0.02), from_above(), "30.0 mm wide.*opens to 20.0"),
         (GRIPPER, from_above(x=0.02), "inside the object"),
         (GRIPPER, from_above(z=0.002), "below the plane"),
+        (GRIPPER, JawGrasp(p_WG=np.array([0, 0, 0.015]), R_WG=np.eye(3)), "from under the plane"),
+        (
+            replace(GRIPPER, pad=Pad(outline=rectangle(1e-4, 1e-2))),
+            from_above(),
+            "0.1 mm, lies outside 1 .. 500",
+        ),
         (GRIPPER, from_above(z=np.nan), "not finite"),
         (GRIPPER, JawGrasp(p_WG=np.zeros(3), R_WG=np.ones((3, 3))), "no rotation"),
         (replace(GRIPPER, pad=Pad(youngs_modulus=1e20)), from_above(), r"1e\+20 Pa"),

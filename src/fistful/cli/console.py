@@ -1,7 +1,6 @@
 """What the commands share: talk on standard error, data on standard output, pictures in files."""
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -76,10 +75,10 @@ def check_picture(path: Path | None) -> None:
 
 def save_picture(picture: "Image", path: Path) -> None:
     """Write a picture, atomically."""
+    from fistful.storage import write_file
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    staged = path.with_suffix(f".{os.getpid()}.png")
-    picture.save(staged)
-    staged.replace(path)
+    write_file(path, lambda file: picture.save(file, "PNG"))
 
 
 def say_where(what: str, path: Path | None) -> None:
@@ -125,5 +124,10 @@ def print_notes(hand: "Hand", objects: "Sequence[Object]") -> None:
     for line in hand.notes:
         say(f"note: {hand.name}: {line}")
     for item in dict.fromkeys(objects):
-        for line in (*item.report.found, *item.report.mended):
-            say(f"note: {item.name}: {line}")
+        print_object_notes(item)
+
+
+def print_object_notes(item: "Object") -> None:
+    """What was assumed or changed on the way to an object, on standard error."""
+    for line in (*item.report.found, *item.report.mended):
+        say(f"note: {item.name}: {line}")

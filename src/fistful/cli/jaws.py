@@ -26,11 +26,11 @@ from fistful.cli.jaws_options import (
     GripperOptions,
     ObjectOptions,
     Out,
+    check_counts,
     planned,
     tell_unconverged,
 )
 from fistful.cli.jaws_studies import CompareCommand, GridCommand
-from fistful.errors import JawsError
 
 if TYPE_CHECKING:
     from fistful.jaws.grasp import JawGrasp, Resting
@@ -71,16 +71,15 @@ class GraspCommand:
     def run(self) -> None:
         """Print to standard output; write the folder."""
         from fistful.jaws.jaw_run import LIFTS
-        from fistful.jaws.robustness import perturbed_trials, robustness_of_each
+        from fistful.jaws.robustness import perturbed_units, robustness_of_each
 
-        if min(self.count, self.trials, self.workers) < 1:
-            raise JawsError("count, trials and workers are at least 1")
+        check_counts(count=self.count, trials=self.trials, workers=self.workers)
         with _folder(self.out, LIFTS) as folder:
             self.gripper.tell_unused("ipc")
             gripper, resting = self.gripper.made(), self.target.resting(self.object)
             found = planned(resting, gripper, self.count, self.seed)
             lifts = [
-                perturbed_trials(
+                perturbed_units(
                     f"grasp {k}", "ipc", resting, grasp, gripper, trials=self.trials, seed=self.seed
                 )
                 for k, grasp in enumerate(found)
@@ -102,12 +101,12 @@ class GraspCommand:
             lines.add_row(
                 str(row["candidate"]),
                 f"{row['robustness']:.2f}",
-                f"{row['displacement_mm']:.1f}",
+                "-" if row["displacement_mm"] is None else f"{row['displacement_mm']:.1f}",
                 f"{row['cpu_s']:.2f}",
                 told,
             )
         show(lines)
-        print(f"robustness: mean of {self.trials} simulated lifts with noise of 1 mm and 3 mrad")
+        print(f"robustness: mean over {self.trials} simulated lift(s), with noise of 1 mm and 3 mrad")
         tell_unconverged([row["unconverged_steps"] for row in rows])
         print(f"best grasp, unperturbed: {outcome['reason']}")
 
@@ -161,8 +160,9 @@ class SimulateCommand:
             return
         for name, value in outcome.items():
             if value not in (None, []):
-                shown = f"{value:.4g}" if isinstance(value, float) else value
-                print(f"{name.replace('_', ' '):26} {shown}")
+                shown = ", ".join(_short(v) for v in value) if isinstance(value, list) else _short(value)
+                told = "first contact of jaw" if name == "first_contact" else name.replace("_", " ")
+                print(f"{told:26} {shown}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,8 +189,7 @@ class RobustnessCommand:
         from fistful.jaws.robustness import robustness
 
         model = get_model(self.model)
-        if min(self.trials, self.workers) < 1:
-            raise JawsError("trials and workers are at least 1")
+        check_counts(trials=self.trials, workers=self.workers)
         self.gripper.tell_unused(self.model)
         gripper, resting = self.gripper.made(), self.target.resting(self.object)
         grasp = self.grasp.chosen(resting, gripper)
@@ -233,11 +232,15 @@ class Jaws:
 
 def _grasp_row(candidate: int, grasp: "JawGrasp", found: "Robustness") -> dict[str, Any]:
     """What came of the perturbed poses of one grasp."""
+    from fistful.jaws.outcome import Reason
+
+    # Nothing was squeezed in a pose that could not start.
+    moved = [v.moved_mm for v in found.verdicts if v.reason != Reason.BLOCKED and v.moved_mm is not None]
     return {
         "candidate": candidate,
         "robustness": found.value,
         "reasons": found.reasons,
-        "displacement_mm": float(np.mean([verdict.moved_mm or 0.0 for verdict in found.verdicts])),
+        "displacement_mm": float(np.mean(moved)) if moved else None,
         "unconverged_steps": found.unconverged_steps,
         "cpu_s": found.cpu_s,
         "p_WG": grasp.p_WG.tolist(),
@@ -287,7 +290,7 @@ def _recorded(
 
 @contextmanager
 def _folder(wanted: Path | None, *also: str) -> Iterator[Path]:
-    """The folder that is wanted, if it may be used, or a new one. One that stays empty is gone again.
+    """The folder that is wanted, if it may be used, or a new one. What was made for it and stays empty goes.
 
     Needs ipctk. `also` names files that the folder may hold, besides those of a saved grasp.
     """
@@ -297,8 +300,9 @@ def _folder(wanted: Path | None, *also: str) -> Iterator[Path]:
     load_ipctk()
     if wanted is not None:
         check_folder(wanted, *also)
-        new, folder = [] if wanted.exists() else [wanted], wanted
+        folder, new = wanted, _missing(wanted)
     else:
+        new = _missing(RUNS)
         RUNS.mkdir(exist_ok=True)
         number, folder = 1, RUNS / "jaws-1"
         while True:
@@ -308,13 +312,18 @@ def _folder(wanted: Path | None, *also: str) -> Iterator[Path]:
             except FileExistsError:
                 number += 1
                 folder = RUNS / f"jaws-{number}"
-        new = [folder, RUNS]
+        new = [folder, *new]
     try:
         yield folder
     finally:
         for empty in new:
             with suppress(OSError):
                 empty.rmdir()
+
+
+def _missing(folder: Path) -> list[Path]:
+    """The folder and its parents, innermost first, as far as they are not there."""
+    return [path for path in (folder, *folder.parents) if not path.exists()]
 
 
 @contextmanager
@@ -325,20 +334,32 @@ def _unfinished(path: Path, work: dict[str, Any], total: int) -> "Iterator[Ledge
     with Ledger(path, work) as ledger:
         if ledger.records:
             say(f"{len(ledger.records)} of {total} lifts were in {path.parent} already")
+        finished = False
         try:
             yield ledger
+            finished = True
         except KeyboardInterrupt:
-            if not ledger.records:
-                raise Interrupted("no lift was finished") from None
-            raise Interrupted(
-                f"{len(ledger.records)} of {total} lifts are kept in {path.parent}; the same command with "
-                f"--out {path.parent} goes on from there"
-            ) from None
-        else:
-            ledger.remove()
+            raise Interrupted(_kept(ledger, total) if ledger.records else "no lift was finished") from None
+        except Exception:
+            if ledger.records:
+                say(_kept(ledger, total))
+            raise
         finally:
-            if not ledger.records:
+            if finished or not ledger.records:
                 ledger.remove()
+
+
+def _kept(ledger: "Ledger", total: int) -> str:
+    """What is kept, and how to go on."""
+    folder = ledger.path.parent
+    return (
+        f"{len(ledger.records)} of {total} lifts are kept in {folder}; the same command with --out {folder} "
+        "goes on from there"
+    )
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _counted(words: list[str]) -> list[tuple[str, int]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 import tyro
 
-from fistful.cli.console import say, steps
+from fistful.cli.console import print_object_notes, say, steps
 from fistful.errors import JawsError
 from fistful.objects import Units
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Out = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
 DENSITY = 1000.0
 """kg/m3. Of objects whose mass nobody gives."""
+_MOST_CANDIDATES = 1000
 UNUSED: dict[str, tuple[str, ...]] = {
     "soft-point": ("pads", "pad_size_mm", "youngs_modulus", "stop", "hold", "jaw_stiffness", "jaw_length_mm"),
     "reach": ("youngs_modulus", "stop", "hold", "jaw_stiffness", "jaw_length_mm"),
@@ -59,17 +60,18 @@ class GripperOptions:
     def made(self) -> "Gripper":
         """The gripper of these options."""
         from fistful.jaws.gripper import Gripper, Pad, rectangle, rounded
+        from fistful.jaws.start import check_gripper
 
         width, length, thickness = (1e-3 * value for value in self.pad_size_mm)
         if not min(self.pad_size_mm) > 0:
-            raise JawsError(f"pad_size_mm is {self.pad_size_mm}; width, length and thickness are positive")
+            raise JawsError(f"--pad-size-mm is {self.pad_size_mm}; width, length and thickness are positive")
         if self.pads == "rounded" and length < width / 2:
             raise JawsError(
                 f"a rounded pad is at least half as long as wide; {self.pad_size_mm[:2]} mm is not"
             )
         outline = rounded(width, length) if self.pads == "rounded" else rectangle(width, length)
         pad = Pad(outline=outline, thickness=thickness, youngs_modulus=self.youngs_modulus)
-        return Gripper(
+        gripper = Gripper(
             pad=pad,
             opening=1e-3 * self.opening_mm,
             friction=self.friction,
@@ -79,6 +81,8 @@ class GripperOptions:
             stiffness=self.jaw_stiffness,
             jaw_length=None if self.jaw_length_mm is None else 1e-3 * self.jaw_length_mm,
         )
+        check_gripper(gripper)
+        return gripper
 
     def unused(self, model: str) -> list[str]:
         """Options that are not at their defaults, and that make no difference to what the model says."""
@@ -93,7 +97,9 @@ class GripperOptions:
         names = self.unused(model)
         if names:
             when = " with --stop energy" if model == "ipc" else ""
-            still = "; pads only change which grasps are planned" if "pad" in " ".join(names) else ""
+            # The planner does, whatever the model.
+            pads = [name for name in names if name in ("--pads", "--pad-size-mm")]
+            still = f"; which grasps are planned depends on {', '.join(pads)} all the same" if pads else ""
             say(f"note: {model} does not use {', '.join(names)}{when}{still}")
 
 
@@ -115,8 +121,8 @@ class ObjectOptions:
         from fistful.jaws.stable_poses import rest, stable_poses
         from fistful.objects import load_object
 
-        if self.mass_g is not None and not self.mass_g > 0:
-            raise JawsError(f"mass_g is {self.mass_g}; it has to be positive")
+        if self.mass_g is not None and not 0 < self.mass_g < np.inf:
+            raise JawsError(f"--mass-g is {self.mass_g}; it has to be a positive number")
         with steps(f"preparing {name}"):
             item = load_object(name, units=self.units, rescale=self.rescale)
             poses = stable_poses(item)
@@ -126,9 +132,11 @@ class ObjectOptions:
             )
         mass = item.mass_properties.at_density(DENSITY).mass if self.mass_g is None else 1e-3 * self.mass_g
         likely = 100 * poses[self.rest].probability
+        print_object_notes(item)
+        x, y, z = (1e3 * side for side in item.report.extents_m)
         say(
-            f"{item.name}: {1e3 * mass:.1f} g, stable pose {self.rest} of {len(poses)} "
-            f"({likely:.0f} % likely)"
+            f"{item.name}: {x:.0f} x {y:.0f} x {z:.0f} mm, {1e3 * mass:.3g} g, stable pose {self.rest} of "
+            f"{len(poses)} ({likely:.0f} % likely)"
         )
         return rest(item, poses[self.rest], mass)
 
@@ -152,6 +160,10 @@ class GraspOptions:
         """The grasp of these options."""
         from fistful.jaws.grasp import JawGrasp
 
+        if self.centre_mm is None and (self.axis != GraspOptions.axis or self.roll_deg):
+            raise JawsError("--axis and --roll-deg are of a grasp by its pose; give --centre-mm too")
+        if self.candidate >= _MOST_CANDIDATES:
+            raise JawsError(f"--candidate is {self.candidate}; no more than {_MOST_CANDIDATES} are planned")
         if self.centre_mm is not None:
             return JawGrasp(p_WG=1e-3 * np.array(self.centre_mm), R_WG=frame_about(self.axis, self.roll_deg))
         found = planned(resting, gripper, max(20, self.candidate + 1), self.seed)
@@ -163,15 +175,14 @@ class GraspOptions:
 
 def planned(resting: "Resting", gripper: "Gripper", count: int, seed: int) -> "list[JawGrasp]":
     """At least one and at most `count` grasps, best first. Raises JawsError if there are none."""
-    from fistful.jaws.candidates import candidates
+    from fistful.jaws.candidates import candidates, shortage
 
     with steps("planning grasps"):
         found = candidates(resting, gripper, count=count, seed=seed)
     if not found:
+        why = shortage(resting, gripper, seed)
         raise JawsError(
-            f"no grasp of {resting.item.name} found: every antipodal pair is wider than "
-            f"{1e3 * gripper.opening:.0f} mm, slips, or has no collision-free approach; try --rest, "
-            "--opening-mm or --rescale"
+            f"no grasp of {resting.item.name} found: {why}; try --opening-mm, --rest or --rescale"
         )
     return found
 
@@ -191,6 +202,13 @@ def frame_about(axis: tuple[float, float, float], roll_deg: float) -> np.ndarray
     z /= np.linalg.norm(z)
     R = np.stack([x, np.cross(z, x), z], axis=1)
     return rotation_about(x, np.array(np.deg2rad(roll_deg))) @ R
+
+
+def check_counts(**counts: int) -> None:
+    """Raise JawsError if one of these options is less than 1."""
+    for name, value in counts.items():
+        if value < 1:
+            raise JawsError(f"--{name} is {value}; it has to be at least 1")
 
 
 def tell_unconverged(counts: list[int]) -> None:

@@ -1,6 +1,7 @@
 """`fistful jaws compare` and `grid`: models and settings against physical trials."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -43,7 +44,7 @@ class CompareCommand:
 
         out = self.out or RUNS / "jaws-compare"
         names = tuple(m for m in self.models.split(",") if m)
-        result = _long(
+        result = _resumable(
             out,
             lambda step: compare(
                 self.data,
@@ -69,7 +70,7 @@ class CompareCommand:
         show(lines)
         tell_unconverged([row["unconverged_steps"] for row in result["models"]])
         print(
-            f"{len(result['grasps'])} grasps, {self.trials} perturbed poses each. MAE: of robustness. The "
+            f"{len(result['grasps'])} grasps, {self.trials} perturbed pose(s) each. MAE: of robustness. The "
             "paper's rows are over 13 objects (Isaac Gym beside mujoco); AR counts threshold 0, where every "
             "model has recall 1"
         )
@@ -110,7 +111,7 @@ class GridCommand:
 
         out = self.out or RUNS / "jaws-grid"
         gripper = replace(GRIPPER, stop=self.stop)
-        result = _long(
+        result = _resumable(
             out,
             lambda step: grid(
                 self.data,
@@ -148,7 +149,8 @@ class GridCommand:
         say_where("heat map", picture)
 
 
-def _long(out: Path, work: Any) -> dict[str, Any]:
+def _resumable(out: Path, work: Callable[[Callable[[str], None]], dict[str, Any]]) -> dict[str, Any]:
+    """What the work gives, which is called with a way to tell its progress; Ctrl-C says how to go on."""
     try:
         with steps("simulating") as step:
             return work(step)

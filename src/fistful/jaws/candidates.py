@@ -62,18 +62,10 @@ def candidates(
     """
     if count < 1 or rolls < 1:
         raise JawsError(f"count is {count} and rolls is {rolls}; candidates need at least 1 of each")
-    if not gripper.friction > 0:
-        raise JawsError("without friction no two jaws hold anything; give the gripper a friction > 0")
-    item = resting.item
-    rng = np.random.default_rng(seed)
-    wanted = max(_FEWEST_PAIRS, _PAIRS_PER_GRASP * count)
-    pairs = antipodal_pairs(item, rng, wanted, gripper.friction, room=0.0)
-    a_W, b_W = (p @ resting.R_WO.T + resting.p_WO for p in (pairs.a_O, pairs.b_O))
-    axis = (b_W - a_W) / np.maximum(pairs.width, 1e-12)[:, None]
-    cone = np.arctan(gripper.friction)
-    # The sampler widens its cone if it finds little: such pairs would slip.
-    angle = np.maximum(_angle(-pairs.n_a @ resting.R_WO.T, axis), _angle(pairs.n_b @ resting.R_WO.T, axis))
-    fits = (pairs.width < gripper.opening - 2 * CLEARANCE) & (pairs.width > 0) & (angle <= cone)
+    a_W, b_W, width, angle = _pairs(resting, gripper, max(_FEWEST_PAIRS, _PAIRS_PER_GRASP * count), seed)
+    item, cone = resting.item, np.arctan(gripper.friction)
+    axis = (b_W - a_W) / np.maximum(width, 1e-12)[:, None]
+    fits = (width < gripper.opening - 2 * CLEARANCE) & (width > 0) & (angle <= cone)
     clear = _Clear(resting, gripper)
     mesh, points = surface(resting), outline_points(gripper.pad.outline, _COARSE)
     size = float(np.ptp(item.vertices, axis=0).max())
@@ -93,6 +85,39 @@ def candidates(
     best = [grasp for _, _, grasp in ranked[: 2 * count]]
     holds = Reach(spacing=_COARSE).outcomes(resting, best, gripper)
     return [best[k] for k in np.argsort(~holds, kind="stable")[:count]]
+
+
+def shortage(resting: Resting, gripper: Gripper, seed: int = 0) -> str:
+    """Why there are no candidates, in numbers and words, with what would help."""
+    _, _, width, angle = _pairs(resting, gripper, _FEWEST_PAIRS, seed)
+    if not len(width):
+        return "it has no two places that face each other"
+    wide, slips = width >= gripper.opening - 2 * CLEARANCE, angle > np.arctan(gripper.friction)
+    needed = 1e3 * (float(width[~slips].min() if not slips.all() else width.min()) + 2 * CLEARANCE)
+    said = (
+        f"of {len(width)} pairs of places that face each other, {100 * slips.mean():.0f} % slip at friction "
+        f"{gripper.friction:g} and {100 * wide.mean():.0f} % are too wide for {1e3 * gripper.opening:g} mm"
+    )
+    if (slips | wide).all():
+        return f"{said}; the narrowest that holds needs {needed:.0f} mm" if not slips.all() else said
+    return f"{said}; jaws at the others would touch the object or the plane, or press on too little of it"
+
+
+def _pairs(
+    resting: Resting, gripper: Gripper, wanted: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Antipodal pairs: both places (N, 3), widths (N,), m, and the larger angle off a normal (N,), rad."""
+    if not gripper.friction > 0:
+        raise JawsError(f"friction is {gripper.friction:g}; two jaws hold something only if it is above 0")
+    if seed < 0:
+        raise JawsError(f"seed is {seed}; it has to be 0 or more")
+    rng = np.random.default_rng(seed)
+    pairs = antipodal_pairs(resting.item, rng, wanted, gripper.friction, room=0.0)
+    a_W, b_W = (p @ resting.R_WO.T + resting.p_WO for p in (pairs.a_O, pairs.b_O))
+    axis = (b_W - a_W) / np.maximum(pairs.width, 1e-12)[:, None]
+    # The sampler widens its cone if it finds little: such pairs would slip.
+    angle = np.maximum(_angle(-pairs.n_a @ resting.R_WO.T, axis), _angle(pairs.n_b @ resting.R_WO.T, axis))
+    return a_W, b_W, pairs.width, angle
 
 
 def _drawn_back(grasp: JawGrasp, gripper: Gripper, clear: "_Clear") -> JawGrasp | None:

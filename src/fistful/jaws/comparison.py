@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fistful import __version__
+from fistful.errors import JawsError
 from fistful.jaws.gripper import Gripper, rectangle
 from fistful.jaws.ledger import Ledger
 from fistful.jaws.metrics import always_success, scores
@@ -18,10 +19,11 @@ from fistful.jaws.robustness import (
     Robustness,
     Say,
     Unit,
-    perturbed_trials,
+    perturbed_units,
     robustness_of_each,
 )
 from fistful.jaws.simulation import Settings
+from fistful.jaws.start import check_gripper
 from fistful.jaws.trials import GRIPPER, PhysicalGrasp, read_trials
 from fistful.storage import content_key
 
@@ -95,7 +97,7 @@ def compare(
         **what_decides(physical, gripper),
     }
     asked = [
-        perturbed_trials(
+        perturbed_units(
             f"{name} {g.name}", name, g.resting, g.grasp, gripper, trials=trials, seed=seed + number
         )
         for name in chosen
@@ -139,10 +141,13 @@ def grid(
     pads = {"rectangular": replace(gripper.pad, outline=_rectangular(gripper)), "rounded": gripper.pad}
     work = {"format": "fistful jaws grid", **what_decides(physical, gripper)}
     cells = [(shape, E, mu) for shape in pads for E in moduli for mu in frictions]
+    if not cells:
+        raise JawsError("a grid needs at least one modulus and one friction")
     asked = []
     for shape, E, mu in cells:
         pad = replace(pads[shape], youngs_modulus=E)
         changed = replace(gripper, pad=pad, friction=mu)
+        check_gripper(changed)
         asked += [
             [Unit(f"{shape} {E:g} {mu:g} {g.name}", "ipc", g.resting, g.grasp, changed)] for g in physical
         ]

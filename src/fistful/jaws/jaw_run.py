@@ -1,6 +1,7 @@
 """A simulated grasp as a folder: what was asked, what came of it, and every frame to look at again."""
 
 import json
+import re
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,8 +77,9 @@ class JawRun:
     def save(self, folder: Path) -> None:
         """Write the folder: what was there goes; arrays come first, last the head that says all is there."""
         folder.mkdir(parents=True, exist_ok=True)
-        for old in FILES:
-            (folder / old).unlink(missing_ok=True)
+        for old in folder.iterdir():
+            if _ours(old.name):
+                old.unlink(missing_ok=True)
         frames = self.recording.frames
         columns = {
             "vertices_O": self.vertices_O,
@@ -103,10 +105,15 @@ def check_folder(folder: Path, *also: str) -> None:
     """Raise JawsError if the folder holds anything but a saved grasp of jaws, and what is named."""
     if folder.is_file():
         raise JawsError(f"{folder} is a file; --out names a folder")
-    known = (*FILES, *also)
-    strange = sorted(p.name for p in folder.iterdir() if p.name not in known) if folder.is_dir() else []
+    names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
+    strange = sorted(name for name in names if not _ours(name) and name not in also)
     if strange:
         raise JawsError(f"{folder} holds something else ({strange[0]}); name another folder with --out")
+
+
+def _ours(name: str) -> bool:
+    """Whether it is a file of a run, or what a killed process left of one (see `write_file`)."""
+    return re.sub(r"\.\d+\.tmp$", "", name) in FILES
 
 
 def is_jaw_run(folder: Path) -> bool:

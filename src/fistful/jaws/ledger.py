@@ -22,10 +22,8 @@ class Ledger:
         """Open or begin a ledger. Raises JawsError if the file is of other work, or in use."""
         self.path = path
         self.records: dict[str, dict[str, Any]] = {}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a+b")
+        self._file = _claimed(path)
         try:
-            _lock(self._file, path)
             # As it will be read: tuples become lists.
             self._begin(json.loads(json.dumps(work)))
         except BaseException:
@@ -48,7 +46,11 @@ class Ledger:
         """Keep a finished unit."""
         # Counted first: Ctrl-C comes while the disk is waited for, when the line is as good as there.
         self.records[key] = record
-        self._append({"key": key, **record})
+        try:
+            self._append({"key": key, **record})
+        except Exception:
+            del self.records[key]
+            raise
 
     def close(self) -> None:
         """Let others have the file."""
@@ -56,8 +58,11 @@ class Ledger:
 
     def remove(self) -> None:
         """Close and delete the file: the work is finished, or never began."""
-        self.close()
+        if os.name == "nt":  # Nobody can delete an open file there.
+            self.close()
+        # While it is still ours: once it is closed, the file may be somebody else's.
         self.path.unlink(missing_ok=True)
+        self.close()
 
     def _begin(self, work: dict[str, Any]) -> None:
         self._file.seek(0)
@@ -84,15 +89,30 @@ class Ledger:
         os.fsync(self._file.fileno())
 
 
-def _lock(file: IO[bytes], path: Path) -> None:
-    """Claim an open file for this process; the system gives it back when the file is closed.
+def _claimed(path: Path) -> IO[bytes]:
+    """The open file, for this process alone; made if it is not there."""
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+b")
+        try:
+            if _lock(file, path):
+                return file
+        except BaseException:
+            file.close()
+            raise
+        # Its owner removed it after we had opened it: nobody would ever see what we write there.
+        file.close()
+
+
+def _lock(file: IO[bytes], path: Path) -> bool:
+    """Claim an open file until it is closed; whether it is still the one at the path.
 
     Nobody is kept out on Windows, and on file systems without locks.
     """
     try:
         import fcntl
     except ImportError:
-        return
+        return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -100,7 +120,11 @@ def _lock(file: IO[bytes], path: Path) -> None:
             f"{path} is in use by another process; wait for it to end, or name another --out"
         ) from None
     except OSError:
-        return
+        return True
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _difference(found: Any, work: Any, name: str = "") -> str:

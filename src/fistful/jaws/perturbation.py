@@ -36,7 +36,7 @@ def perturbed(
       turn: Standard deviation of each component of the rotation vector, rad.
       lever: Distance of the base from the grasp frame, m; 0 turns the grasp about its own origin.
     """
-    for name, value in (("count", count), ("shift", shift), ("turn", turn), ("lever", lever)):
+    for name, value in (("seed", seed), ("count", count), ("shift", shift), ("turn", turn), ("lever", lever)):
         if not (np.isfinite(value) and value >= 0):
             raise JawsError(f"{name} is {value!r}; perturbed grasps need a finite number >= 0")
     noise = np.random.default_rng(seed).normal(size=(count, 2, 3)) * np.array([[shift], [turn]])

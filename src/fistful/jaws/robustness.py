@@ -88,7 +88,7 @@ def robustness(
       JawsError: A number or the object can not be used, or neither the grasp nor any of its poses fits.
     """
     model = get_model(model) if isinstance(model, str) else model
-    poses = perturbed_trials(
+    poses = perturbed_units(
         "pose", model, resting, grasp, gripper, trials=trials, seed=seed, shift=shift, turn=turn, lever=lever
     )
     found = robustness_of_each([poses], workers, progress=progress)[0]
@@ -107,7 +107,7 @@ class Unit(NamedTuple):
     gripper: Gripper
 
 
-def perturbed_trials(
+def perturbed_units(
     key: str,
     model: Model | str,
     resting: Resting,

@@ -10,10 +10,13 @@ from fistful.jaws.contact_mesh import contact_mesh
 from fistful.jaws.grasp import JawGrasp, Resting
 from fistful.jaws.gripper import Gripper
 from fistful.jaws.pad_mesh import PadMesh, contains, mesh_pad
+from fistful.jaws.perturbation import LEVER
 from fistful.jaws.simulation import GRAVITY, RIGID, Hinge, Settings, Solid, World
 
 # Pa. From jelly to diamond; anything else is a slip of units.
 _MODULI = (1e3, 1e12)
+# m. Sides and thickness of pads; anything else is a slip of units.
+_SIDES, _THICKNESSES = (1e-3, 0.5), (2e-4, 0.1)
 # Of dhat: jaws that start closer to the object than this touch it.
 _LEAST_GAP = 0.1
 
@@ -59,7 +62,6 @@ def check_gripper(gripper: Gripper) -> None:
     length = () if gripper.jaw_length is None else (("length of the jaws (m)", gripper.jaw_length),)
     for name, value in (
         *length,
-        ("thickness of the pads (m)", pad.thickness),
         ("density of the pads (kg/m3)", pad.density),
         ("opening (m)", gripper.opening),
         ("closing force (N)", gripper.closing_force),
@@ -70,6 +72,14 @@ def check_gripper(gripper: Gripper) -> None:
     ):
         if not (np.isfinite(value) and value > 0):
             raise JawsError(f"the {name} must be a positive number, not {value}")
+    for name, value, (least, most) in (
+        *(("side of the pads", side, _SIDES) for side in np.ptp(pad.outline, axis=0)),
+        ("thickness of the pads", pad.thickness, _THICKNESSES),
+    ):
+        if not least <= value <= most:
+            raise JawsError(
+                f"the {name}, {1e3 * value:g} mm, lies outside {1e3 * least:g} .. {1e3 * most:g} mm"
+            )
     for name, value, known in (
         ("stop", gripper.stop, ("force", "energy")),
         ("hold", gripper.hold, ("distance", "force")),
@@ -147,6 +157,10 @@ def make_start(resting: Resting, grasp: JawGrasp, gripper: Gripper, settings: Se
         )
         for m, offset in ((mesh, -half), (mesh.mirrored(), half))
     )
+    if (p - LEVER * R[:, 2])[2] < 0:
+        raise BlockedError(
+            "the gripper would come from under the plane; turn the grasp to approach from above"
+        )
     below = min(float(m.nodes[:, 2].min()) for m in meshes)
     if below <= settings.dhat:
         raise BlockedError(

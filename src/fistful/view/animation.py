@@ -1,13 +1,14 @@
 """A plan in motion: every stage from its pre-grasp to the squeeze, then a turn around what the hand holds."""
 
-import os
 from collections.abc import Callable, Sequence
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw
 
 from fistful.planning.plan import Plan
+from fistful.storage import write_file
 from fistful.view.camera import Camera, axes_of, turned
 from fistful.view.figure import Figure, best_views, view_of
 from fistful.view.moment import joints_between
@@ -109,15 +110,12 @@ def save_gif(frames: Sequence[Image.Image], path: Path) -> None:
     if not frames:
         raise ValueError("an animation needs at least one frame")
     path.parent.mkdir(parents=True, exist_ok=True)
-    staged = path.with_suffix(f".{os.getpid()}.gif")
-    try:
-        for shrink, colours in ((1.0, 256), (1.0, 96), (0.75, 96), (0.5, 64), (0.25, 32)):
-            _write_gif(_resized(frames, shrink), staged, colours)
-            if staged.stat().st_size < LARGEST:
-                break
-        staged.replace(path)
-    finally:
-        staged.unlink(missing_ok=True)
+    body = b""
+    for shrink, colours in ((1.0, 256), (1.0, 96), (0.75, 96), (0.5, 64), (0.25, 32)):
+        body = _gif(_resized(frames, shrink), colours)
+        if len(body) < LARGEST:
+            break
+    write_file(path, lambda file: file.write(body))
 
 
 def _resized(frames: Sequence[Image.Image], factor: float) -> list[Image.Image]:
@@ -125,7 +123,7 @@ def _resized(frames: Sequence[Image.Image], factor: float) -> list[Image.Image]:
     return [frame.convert("RGB") if factor == 1 else frame.convert("RGB").resize(size) for frame in frames]
 
 
-def _write_gif(frames: Sequence[Image.Image], path: Path, colours: int) -> None:
+def _gif(frames: Sequence[Image.Image], colours: int) -> bytes:
     """One palette for all frames, of samples of them: nothing flickers, and what is still is saved once."""
     chosen = [frames[k] for k in sorted({round(k) for k in np.linspace(0, len(frames) - 1, 8)})]
     samples = Image.new("RGB", (frames[0].width, sum(f.height for f in chosen)))
@@ -134,6 +132,15 @@ def _write_gif(frames: Sequence[Image.Image], path: Path, colours: int) -> None:
     few = samples.resize((samples.width // 2, samples.height // 2), Image.Resampling.NEAREST)
     palette = few.quantize(colours, Image.Quantize.MAXCOVERAGE, kmeans=1)
     indexed = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    file = BytesIO()
     indexed[0].save(
-        path, save_all=True, append_images=indexed[1:], duration=FRAME_MS, loop=0, optimize=False, disposal=1
+        file,
+        "GIF",
+        save_all=True,
+        append_images=indexed[1:],
+        duration=FRAME_MS,
+        loop=0,
+        optimize=False,
+        disposal=1,
     )
+    return file.getvalue()

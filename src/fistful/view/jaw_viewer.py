@@ -10,6 +10,7 @@ from fistful.geometry.pose import quaternion_from_rotation
 from fistful.jaws.jaw_run import JawRun
 from fistful.view.camera import framing
 from fistful.view.colours import BLUE, VERMILION
+from fistful.view.fingers import FINGER, fingers
 from fistful.view.nodes import creased, look_from, rgb255
 from fistful.view.strain import OBJECT, largest_energy, patches
 
@@ -33,7 +34,7 @@ class JawViewer:
         seen = [f.p_WO + run.vertices_O @ np.asarray(f.R_WO).T for f in (first, last)]
         seen = np.concatenate([*seen, first.nodes_W.reshape(-1, 3), last.nodes_W.reshape(-1, 3)])
         axis = np.asarray(run.record["R_WG"])[:, 0]
-        towards = axis + 0.75 * np.cross(axis, [0.0, 0.0, 1.0]) + np.array([0, 0, 0.5])
+        towards = 0.7 * axis + np.cross(axis, [0.0, 0.0, 1.0]) + np.array([0, 0, 0.45])
         look_from(server, framing(seen, towards, np.array([0.0, 0.0, 1.0])))
         self.pads: dict[str, Any] = {}
         self._build()
@@ -51,6 +52,12 @@ class JawViewer:
                     vertices, faces = patch.vertices_W.astype(np.float32), patch.faces.astype(np.uint32)
                     colour = rgb255(patch.colour)
                     shown[name] = self.server.scene.add_mesh_simple(name, vertices, faces, color=colour)
+            for k, box in enumerate(fingers(run, frame)):
+                name, turn = f"/fingers/{k}", quaternion_from_rotation(box.R_WG)
+                sides, colour = tuple(2 * box.half), rgb255(FINGER)
+                shown[name] = self.server.scene.add_box(
+                    name, color=colour, dimensions=sides, position=box.centre_W, wxyz=turn
+                )
             for name in self.pads.keys() - shown.keys():
                 self.pads[name].remove()
             self.pads = shown
