@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +11,6 @@ import numpy as np
 import tyro
 
 from fistful.cli.console import (
-    RUNS,
     Interrupted,
     print_json,
     save_picture,
@@ -31,6 +30,7 @@ from fistful.cli.jaws_options import (
     tell_unconverged,
 )
 from fistful.cli.jaws_studies import CompareCommand, GridCommand
+from fistful.cli.out_folder import out_folder
 
 if TYPE_CHECKING:
     from fistful.jaws.grasp import JawGrasp, Resting
@@ -290,9 +290,9 @@ def _recorded(
 
 @contextmanager
 def _folder(wanted: Path | None, *also: str) -> Iterator[Path]:
-    """The folder that is wanted, if it may be used, or a new one. What was made for it and stays empty goes.
+    """The folder of a grasp, if it may be used. Needs ipctk.
 
-    Needs ipctk. `also` names files that the folder may hold, besides those of a saved grasp.
+    `also` names files that the folder may hold, besides those of a saved grasp.
     """
     from fistful.jaws.contact import load_ipctk
     from fistful.jaws.jaw_run import check_folder
@@ -300,30 +300,8 @@ def _folder(wanted: Path | None, *also: str) -> Iterator[Path]:
     load_ipctk()
     if wanted is not None:
         check_folder(wanted, *also)
-        folder, new = wanted, _missing(wanted)
-    else:
-        new = _missing(RUNS)
-        RUNS.mkdir(exist_ok=True)
-        number, folder = 1, RUNS / "jaws-1"
-        while True:
-            try:
-                folder.mkdir()
-                break
-            except FileExistsError:
-                number += 1
-                folder = RUNS / f"jaws-{number}"
-        new = [folder, *new]
-    try:
+    with out_folder(wanted, "jaws") as folder:
         yield folder
-    finally:
-        for empty in new:
-            with suppress(OSError):
-                empty.rmdir()
-
-
-def _missing(folder: Path) -> list[Path]:
-    """The folder and its parents, innermost first, as far as they are not there."""
-    return [path for path in (folder, *folder.parents) if not path.exists()]
 
 
 @contextmanager

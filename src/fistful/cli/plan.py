@@ -1,8 +1,6 @@
 """`fistful plan`."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,7 +10,6 @@ import tyro
 from rich.table import Table
 
 from fistful.cli.console import (
-    RUNS,
     Interrupted,
     note,
     print_json,
@@ -25,6 +22,7 @@ from fistful.cli.console import (
     steps,
     table,
 )
+from fistful.cli.out_folder import out_folder
 from fistful.errors import FistfulError
 from fistful.objects import PartsKind, Units
 from fistful.storage import write_file
@@ -123,7 +121,7 @@ class Plan:
 
         origin = Origin(hand=self.hand, objects=self.objects, units=self.units, rescale=self.rescale)
         picture = page = None
-        with _run_folder(self.out) as out:
+        with out_folder(self.out, "plan") as out:
             try:
                 with steps("planning") as step:
                     done = plan(
@@ -176,29 +174,6 @@ class Plan:
         found = done.stages[0].good if done.validation is None else done.held(0)
         if not found.any():
             raise SystemExit(2)
-
-
-@contextmanager
-def _run_folder(wanted: Path | None) -> Iterator[Path]:
-    """The folder of a run: the one that is wanted, or a new one, which is gone again if nothing was saved."""
-    if wanted is not None:
-        yield wanted
-        return
-    RUNS.mkdir(exist_ok=True)
-    number, folder = 1, RUNS / "plan-1"
-    while True:
-        try:
-            folder.mkdir()
-            break
-        except FileExistsError:
-            number += 1
-            folder = RUNS / f"plan-{number}"
-    try:
-        yield folder
-    finally:
-        for empty in (folder, RUNS):
-            with suppress(OSError):
-                empty.rmdir()
 
 
 def _how_to_resume(out: Path) -> str:
