@@ -18,8 +18,8 @@ LIFT = 0.02
 _MAX_LIFT = 0.06
 # s. In which the lift gets up to its speed.
 _RAMP = 0.02
-# m/s. Closing speed that the time step is made for: the paper's. Slower jaws may take steps that are longer by
-# the factor; twice as long changes the outcome of a grasp of the trials, this does not.
+# m/s. Closing speed that the time step is made for, the paper's. Slower jaws may take steps longer by
+# this factor; twice as long changes the outcome of a grasp of the trials, this does not.
 _USUAL_SPEED, _LONGER = 0.125, 1.5
 # m. How far jaws that keep their force follow an object that gives way.
 _FOLLOW = 5e-3
