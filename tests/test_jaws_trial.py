@@ -102,17 +102,6 @@ def test_energy_rule(cube: Object):
     assert 5 < outcome.force_N[int(np.argmax(outcome.lifting)) - 1].min() < 40
 
 
-def test_slow_jaws_take_longer_steps(cube: Object):
-    """At a fifth of the speed steps are half as long again; the cube ends where short steps bring it."""
-    slow = replace(GRIPPER, closing_speed=0.025)
-    usual = simulate(resting(cube), from_above(x=1e-3), slow, COARSE)
-    short = simulate(resting(cube), from_above(x=1e-3), slow, replace(COARSE, dt=8e-4))
-    steps = [np.diff(outcome.time_s[~outcome.lifting]).max() for outcome in (usual, short)]
-    assert steps == pytest.approx([3e-3, 1.2e-3])
-    assert usual.reason is short.reason is Reason.HELD
-    assert usual.squeeze_displacement_mm == pytest.approx(short.squeeze_displacement_mm, abs=0.02)
-
-
 def test_missed(cube: Object):
     outcome = simulate(resting(cube), from_above(y=0.05), GRIPPER, COARSE)
     assert (outcome.reason, outcome.steps, outcome.first_contact) == (Reason.MISSED, 0, None)

@@ -24,7 +24,7 @@ class Settings:
     """How finely a grasp is simulated, and when to give up."""
 
     dt: float = 2e-3
-    """s. Time step while the jaws close; up to 1.5 times as long when they close slower than at 125 mm/s."""
+    """s. Time step while the jaws close."""
     lift_dt: float = 4e-3
     """s. Time step of the lift."""
     dhat: float = 5e-5

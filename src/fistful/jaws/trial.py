@@ -18,9 +18,6 @@ LIFT = 0.02
 _MAX_LIFT = 0.06
 # s. In which the lift gets up to its speed.
 _RAMP = 0.02
-# m/s. Closing speed that the time step is made for, the paper's. Slower jaws may take steps longer by
-# this factor; twice as long changes the outcome of a grasp of the trials, this does not.
-_USUAL_SPEED, _LONGER = 0.125, 1.5
 # m. How far jaws that keep their force follow an object that gives way.
 _FOLLOW = 5e-3
 # s. That the squeeze may take beyond the way of the jaws.
@@ -118,7 +115,6 @@ class _Trial:
         self.skins = [part == 0, part == 1]
         self.areas = _face_areas(self.world, start.inward)
         self.closing = start.inward * gripper.closing_speed
-        self.closing_dt = settings.dt * np.clip(_USUAL_SPEED / gripper.closing_speed, 1, _LONGER)
         tets = len(self.world.pads.tets) // 2
         self.tets = (slice(0, tets), slice(tets, None))
 
@@ -141,13 +137,13 @@ class _Trial:
 
     def squeeze(self) -> None:
         """Close until the stop rule is met."""
-        world, g = self.world, self.gripper
+        world, g, dt = self.world, self.gripper, self.settings.dt
         by_force = g.stop == "force"
         world.servo.limit = g.closing_force if by_force else np.inf
         left = (g.opening / 2) / g.closing_speed - self.log.offset + _PATIENCE
-        h, psi = self.closing_dt, np.zeros(2)
+        h, psi = dt, np.zeros(2)
         while world.time < left:
-            h = min(self.closing_dt, 2 * h)
+            h = min(dt, 2 * h)
             most = _OVERSHOOT * max(g.stop_energy, psi.min())
             before = (world.q, world.v, world.time, world.servo.target)
             for _ in range(3):
@@ -203,7 +199,7 @@ class _Trial:
 
     def _check_meeting(self) -> None:
         """End the trial if the faces of the pads would meet within the next step."""
-        if self._pads_apart() < 2 * self.gripper.closing_speed * self.closing_dt + 2 * self.settings.dhat:
+        if self._pads_apart() < 2 * self.gripper.closing_speed * self.settings.dt + 2 * self.settings.dhat:
             raise _End(Reason.MISSED if self.log.first is None else Reason.PUSHED_OUT)
 
     def _pads_apart(self) -> float:
