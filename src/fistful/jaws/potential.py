@@ -41,14 +41,19 @@ class Servo:
     def force(self, b: np.ndarray) -> np.ndarray:
         """(2,) float64, N. With which each jaw is driven inward."""
         e = self.error(b)
-        drive = np.clip(self.stiffness * e.mean(), -self.limit, self.limit)
-        return drive + self.stiffness * (e - e.mean())
+        mean = (e[0] + e[1]) / 2
+        return self._drive(mean) + self.stiffness * (e - mean)
+
+    def _drive(self, error: float) -> float:
+        """N. Of the motor at the mean error of both jaws, m."""
+        return max(-self.limit, min(self.limit, self.stiffness * error))
 
     def energy(self, b: np.ndarray, tilts: np.ndarray) -> float:
         """J. At the shifts b (2, 3), m, and tilts (2,), rad."""
         e = self.error(b)
-        drive = np.clip(self.stiffness * e.mean(), -self.limit, self.limit)
-        closing = 2 * drive * e.mean() - drive**2 / self.stiffness
+        mean = (e[0] + e[1]) / 2
+        drive = self._drive(mean)
+        closing = 2 * drive * mean - drive**2 / self.stiffness
         off = self.target - b - e[:, None] * self.inward
         apart = self.stiffness / 4 * (e[0] - e[1]) ** 2
         bent = self.bending / 2 * (tilts**2).sum()
@@ -107,6 +112,7 @@ class IncrementalPotential:
         self._free_rows = np.flatnonzero(self._free >= 0)
         self._h = 1.0
         self._ahead = self._x_start = np.zeros(0)
+        self._shape_at, self._shapes = np.zeros(0), (np.zeros((0, 3)), np.zeros((0, 3)))
 
     def begin(self, h: float, q: np.ndarray, ahead: np.ndarray, smoothing: float) -> None:
         """Start a step of h seconds at q towards the ballistic `ahead`; friction smoothed below m/s."""
@@ -125,8 +131,15 @@ class IncrementalPotential:
 
     def vertices(self, q: np.ndarray) -> np.ndarray:
         """(V, 3) float64, m. Vertices of contact for the unknowns q."""
-        x = self.pads.positions(q)[self.surface]
-        return np.concatenate([x, (self._lever @ q[-12:]).reshape(-1, 3)])
+        return self._shape(q)[1]
+
+    def _shape(self, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """All nodes of the pads, and the vertices of contact; kept, as one place is asked for many times."""
+        if not np.array_equal(q, self._shape_at):
+            nodes = self.pads.positions(q)
+            body = (self._lever @ q[-12:]).reshape(-1, 3)
+            self._shape_at, self._shapes = q.copy(), (nodes, np.concatenate([nodes[self.surface], body]))
+        return self._shapes
 
     def moves(self, p: np.ndarray) -> np.ndarray:
         """(V, 3) float64, m. Displacement of the vertices of contact when the unknowns change by p."""
@@ -150,10 +163,10 @@ class IncrementalPotential:
 
     def energy(self, q: np.ndarray) -> float:
         """J. Also finds the contacts at q, which `system` then uses."""
-        elastic = self.pads.solid.energies(self.pads.positions(q)).sum()
+        nodes, x = self._shape(q)
+        elastic = self.pads.solid.energies(nodes).sum()
         if not np.isfinite(elastic):
             return np.inf
-        x = self.vertices(q)
         u = x - self._x_start
         self.contact.find(x)
         value = elastic + self.contact.energy(x, u) + self.body.energy(q[-12:])
@@ -169,7 +182,7 @@ class IncrementalPotential:
         pads, n = self.pads, self.pads.n
         off, h2 = q - self._ahead, self._h**2
         gradient = np.zeros(len(q))
-        gradient[:-12], arrow = pads.derivatives(pads.positions(q), project)
+        gradient[:-12], arrow = pads.derivatives(self._shape(q)[0], project)
         gradient[:-12] += pads.mass * off[:-12] / h2
         gradient[-12:] += self.body.mass_matrix @ off[-12:] / h2
         for i in range(2):
